@@ -361,12 +361,12 @@ def ours_blocks(row, sets, n):
 
 def blocks_of_others(sets, n, _recorded):
     """Contenders of the format e4m3_blocks."""
-    try:
-        yield from cublas_blocks(sets, n)
-    except Exception as error:
-        print(f"   cublas: {error!r}"[:300])
-    if deep_gemm:
-        yield from deepgemm_blocks(sets, n)
+    for name, contenders in (("cublas", cublas_blocks), ("deepgemm", deepgemm_blocks if deep_gemm else None)):
+        try:
+            if contenders:
+                yield from contenders(sets, n)
+        except Exception as error:
+            print(f"   {name}: {error!r}"[:300])
     yield from triton_blocks(sets, n)
 
 

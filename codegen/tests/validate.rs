@@ -315,6 +315,44 @@ fn small_chips_refuse_what_they_have_none_of_by_name() {
     }
 }
 
+#[test]
+fn tiles_of_one_warpgroup_are_taken_where_they_load_less() {
+    let bf16 = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
+    let e4m3 = Formats::new(OperandFormat::E4m3, OperandFormat::E4m3, OutputFormat::Bf16);
+    let blocks = Formats::new(OperandFormat::E4m3Vector128, OperandFormat::E4m3Block128, OutputFormat::Bf16);
+    let plan = |formats, [m, n, k]: [u32; 3], knobs: &[(&str, &str)]| {
+        let mut config = Config::default();
+        knobs.iter().for_each(|(knob, value)| config.set(knob, value).unwrap());
+        validate(&Problem::dual(Shape::new(m, n, k), formats), &config, Arch::Sm90a).unwrap()
+    };
+    // Padding, equal loads, equal loads that factors decide, more loads, and two waves.
+    for (formats, shape, rows) in [
+        (bf16, [192, 2048, 7168], 64),
+        (e4m3, [160, 3072, 4096], 64),
+        (bf16, [256, 2048, 7168], 128),
+        (blocks, [256, 2048, 7168], 64),
+        (blocks, [256, 4096, 7168], 128),
+        (bf16, [192, 14336, 4096], 128),
+    ] {
+        let plan = plan(formats, shape, &[]);
+        assert_eq!(plan.tile.m, rows, "{formats:?} {shape:?}: {}", plan.config);
+    }
+    // Sizes beyond all memory are errors.
+    let huge = Problem::dual(Shape::new(u32::MAX, u32::MAX / 16 * 8, 64), bf16);
+    validate(&huge, &Config::default(), Arch::Sm90a).unwrap_err();
+    // A larger tile would leave no room for the stages.
+    assert_eq!(plan(bf16, [160, 4096, 4096], &[]).tile.m, 64);
+    assert_eq!(plan(bf16, [160, 4096, 4096], &[("stages", "7")]).tile.m, 128);
+    // Boxes end with A where a tile has at least 8 rows more.
+    let box_rows =
+        |m: u32, knobs: &[(&str, &str)]| plan(bf16, [m, 4096, 7168], knobs).tensor_maps[0].box_dims[1];
+    assert_eq!([96, 120, 121, 128].map(|m| box_rows(m, &[])), [96, 120, 128, 128]);
+    assert_eq!(box_rows(40, &[("tile", "[128, 64, 64]"), ("multicast", "a(2)")]), 64);
+    let clipped = plan(bf16, [96, 4096, 7168], &[]);
+    assert_eq!(clipped.smem.blank_bytes, 32 * 128);
+    assert_eq!(clipped.k_tile_bytes()[0].1, 96 * 128);
+}
+
 /// The errors that `knobs` get for a shape.
 fn errors(shape: [u32; 3], knobs: &[(&str, &str)]) -> Vec<ConfigError> {
     let [m, n, k] = shape;

@@ -88,10 +88,14 @@ def test_fp8_with_factors_of_blocks():
     np.testing.assert_allclose(result, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).max())
     product = silumin.gemm(a, b1, a_scales=sa, b_scales=s1, out_dtype="f32", device=HOPPER)
     np.testing.assert_allclose(product, x @ w1.T, rtol=2e-3, atol=2e-3 * np.abs(x @ w1.T).max())
+    codes, factors, scale = silumin.quantize(x, "e4m3_1x128", scale=1.0)
+    again = silumin.gemm(codes.view(ml_dtypes.float8_e4m3fn), b1, a_scales=factors, b_scales=s1, out_dtype="f32", device=HOPPER)
+    assert scale == 1.0
+    np.testing.assert_allclose(again, x @ w1.T, rtol=2e-2, atol=5e-2 * np.abs(x @ w1.T).max())
     for change, words in [
         ({"a_scales": sa[:, :1].copy()}, ["a_scales is [20, 1]", "has [20, 2]"]),
         ({"b_scales": s1[:1]}, ["b_scales is [1, 2]", "has [2, 2]"]),
-        ({"a": a.view(np.uint8)}, ["a: elements of uint8", "float8_e4m3fn has such factors"]),
+        ({"a": a.view(np.uint8)}, ["a: elements of uint8", "a.view(ml_dtypes.float8_e4m3fn)"]),
         ({"a": a[:, :136].copy()}, ["K is a multiple of 128", "256"]),
     ]:
         given = {"a": a, "b": b1, "a_scales": sa, "b_scales": s1, "device": HOPPER} | change

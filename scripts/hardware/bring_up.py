@@ -342,6 +342,8 @@ def refuse(capability, name, pack):
     target = CHIPS.get(tuple(capability))
     if target:
         return f"{name} (compute capability {number}) takes kernels for {target}, and the pack has {has}: build one with `--arch {target}`"
+    if tuple(capability) == (10, 1):
+        return f"{name} has compute capability {number} under this driver; one of CUDA 13.0 or newer has 11.0 for it, and takes kernels for sm_110a"
     known = ", ".join(f"{chip} ({major}.{minor})" for (major, minor), chip in CHIPS.items())
     need = "TMA, which compute capability 9.0 is the first to have" if capability[0] < 9 else "a silumin with a target for it"
     return f"{name} has compute capability {number}, and silumin has no kernels for it: they need {need}; the chips it knows are {known}"

@@ -403,7 +403,7 @@ fn write_files(
     Ok(launch)
 }
 
-/// The chip for predicted times, or `off`. For targets without one it is a B200, which says that it does not run them.
+/// The chip for predicted times, or `off`. For targets without a file of numbers any chip serves: predicting refuses them.
 fn chip(matches: &ArgMatches, arch: Arch) -> String {
     let name = matches.get_one::<String>("time").cloned();
     name.unwrap_or_else(|| predict::default_chip(arch.target()).unwrap_or("b200").to_owned())

@@ -31,7 +31,7 @@ knobs! {
     /// knob that is set rules it out.
     cta_group: Setting<CtaGroup>,
     /// CTAs that an SM runs at once, each with its part of shared and tensor memory: the epilogue of one runs beside the other's K
-    /// loop (sm_100a, sm_103a). Auto: 1.
+    /// loop (`tcgen05` kernels). Auto: 1.
     ctas_per_sm: Setting<CtasPerSm>,
     /// Whether weights take the MMA's M side and tokens its N side, so that few tokens make a narrow MMA. Auto: on if M is at most
     /// 64 and the tile does not say otherwise.

@@ -138,7 +138,11 @@ impl Rule {
                 return format!(
                     "{} rows, {}; of all N, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
                     plan.cta_rows,
-                    match plan.cta_rows == 64 && plan.problem.shape.typical_rows() > 64 {
+                    match plan.cta_rows == 64 && plan.problem.shape.typical_rows() > 64 && !plan.takes_turns()
+                    {
+                        true if plan.problem.formats.scales_sums() => {
+                            "one warpgroup's: with 128 the grid would load as much or more"
+                        }
                         true => "one warpgroup's: with 128 the grid would load more",
                         false => "64 for each MMA",
                     },

@@ -291,8 +291,8 @@ impl<'a> Draft<'a> {
         self.problem.formats.decodes_a(self.arch)
     }
 
-    /// Rows of a box of A, of which one CTA has `rows`. Fewer than 8 outside of A cost nothing. Warps that bring activations into the order
-    /// of K in which weights are decoded read all rows, and threads that load f32 scale factors first have no time to clear any.
+    /// Rows of a box of A, of which one CTA has `rows`. Fewer than 8 outside of A cost nothing. With decoded weights,
+    /// warps that bring activations into order read all rows. Threads that load f32 scale factors first have no time to clear any.
     pub fn a_box_rows(&self, rows: u32) -> u32 {
         let Shape { m, groups, .. } = self.problem.shape;
         let alone = !groups.by_rows() && self.asked.multicast == Multicast::None;

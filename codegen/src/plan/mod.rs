@@ -357,7 +357,7 @@ impl Plan {
     /// Bytes that TMA brings to SMEM over all launches.
     pub fn loaded_bytes(&self) -> u64 {
         let k = &self.k_loop;
-        let stage = self.smem.stage_bytes - self.smem.made_bytes;
+        let stage = self.smem.stage_bytes - self.smem.made_bytes - self.smem.boxes * self.smem.blank_bytes;
         let operands = u64::from(k.tiles) * u64::from(stage);
         let scales =
             u64::from(k.tiles - 1) * u64::from(self.scales.slot_tx) + u64::from(self.scales.last_slot_tx);

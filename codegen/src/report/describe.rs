@@ -56,8 +56,12 @@ impl fmt::Display for Plan {
         write_regions(f, &self.smem.regions)?;
         writeln!(
             f,
-            "  a stage: A {} | {}{} bytes in {} K box(es){}",
+            "  a stage: A {}{} | {}{} bytes in {} K box(es){}",
             self.smem.a_bytes,
+            match self.smem.boxes * self.smem.blank_bytes {
+                0 => String::new(),
+                bytes => format!(", of which {bytes} are zeros"),
+            },
             match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.b_boxes) {
                 (1, bytes) => format!("B {bytes}"),
                 (_, bytes) => format!("B1 {bytes} | B2 {bytes}"),

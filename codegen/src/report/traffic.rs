@@ -269,6 +269,7 @@ impl Plan {
     pub fn k_tile_bytes(&self) -> [(Operand, u32); 3] {
         let b = self.smem.b_tiles * self.smem.b_box_bytes * self.smem.b_boxes;
         let a = if self.smem.packed_a_bytes > 0 { self.smem.packed_a_bytes } else { self.smem.a_bytes };
+        let a = a - self.smem.boxes * self.smem.blank_bytes;
         [(Operand::A, a), (Operand::B1, b), (Operand::Sfa, self.scales.slot_tx)]
     }
 }

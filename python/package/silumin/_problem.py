@@ -75,7 +75,10 @@ def _format(name: str, tensor: View, scales: Optional[View]) -> str:
         raise ArgumentError(f"{name}: elements of {tensor.dtype}, which is no operand of a kernel; {way_out}")
     if scales.dtype == "float32":
         if tensor.dtype != "float8_e4m3fn":
-            raise ArgumentError(f"{name}: elements of {tensor.dtype} with scale factors of float32; float8_e4m3fn has such factors")
+            way_out = ""
+            if tensor.dtype in ("uint8", "int8"):
+                way_out = f"; give {name}.view(torch.float8_e4m3fn), or {name}.view(ml_dtypes.float8_e4m3fn) in numpy"
+            raise ArgumentError(f"{name}: elements of {tensor.dtype} with scale factors of float32; float8_e4m3fn has such factors{way_out}")
         # Activations have one for each 128 elements, weights one for each 128 x 128.
         return "e4m3_1x128" if name == "a" else "e4m3_128x128"
     if scales.dtype not in ("uint8", "float8_e4m3fn", "float8_e8m0fnu"):

@@ -117,8 +117,12 @@ pub enum DeviceError {
     },
     /// silumin has no kernels for this GPU.
     #[error(
-        "{name} has compute capability {}.{}, and kernels are made for: {}; Device::emulated runs any of them",
-        .capability.0, .capability.1, Arch::ALL.map(Arch::target).join(", ")
+        "{name} has compute capability {}.{}, and kernels are made for: {}; {}",
+        .capability.0, .capability.1, Arch::ALL.map(Arch::target).join(", "),
+        match .capability {
+            (10, 1) => "under a driver of CUDA 13.0 or newer it has 11.0, sm_110a",
+            _ => "Device::emulated runs any of them",
+        }
     )]
     UnsupportedChip {
         /// The GPU's name.

@@ -194,7 +194,8 @@ impl Quantised {
                 (Kind::Blocks(quantizer), codes, Some(scales))
             }
         };
-        // The same for rows: those that are there cost less than those that A lacks (decision 0210).
+        // The kernel reads all rows of the bucket, also those that no call has written: on Hopper rows that A lacks cost more
+        // (decision 0210).
         let codes = device.upload(&vec![0; codes])?;
         Ok(Some(Quantised { quantizer, codes, scales, row_scales, k, scale }))
     }

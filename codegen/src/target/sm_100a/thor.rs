@@ -1,5 +1,5 @@
-//! What a Jetson Thor holds and does. Its numbers are published ones or, where none is published, those of a B200 in cycles. None
-//! was measured, and no time is predicted for this chip: the emulator's clock has no file of numbers for it.
+//! What a Jetson Thor holds and does. Its numbers are published ones or, where none is published, a B200's in cycles and an H200's gap
+//! between launches. None was measured, and no time is predicted for this chip: the emulator's clock has no file of numbers for it.
 
 use crate::arch::{Limits, RESERVED_SMEM};
 use crate::target::sm_100a::WAY;

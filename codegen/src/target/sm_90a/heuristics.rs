@@ -224,7 +224,10 @@ fn loads_less(problem: &Problem, config: &Config, arch: Arch, products: u32, low
     let tiles = |tile: Tile| usual_tiles(problem.shape, tile.m) * u64::from(problem.shape.n.div_ceil(tile.n));
     let rows = |tile: Tile| if factors { tile.m } else { tile.m.min(problem.shape.m) };
     let loads = |tile: Tile| tiles(tile).saturating_mul(u64::from(rows(tile) + products * tile.n));
+    // Stages that were asked for fit as they did.
+    let size = |tile: Tile| tile.m + products * tile.n;
     let free = config.multicast == Multicast::None
+        && (!config.stages.is_fixed() || size(low) <= size(tall))
         && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile))
         && problem.shape.groups == Groups::One;
     let less = loads(low) < loads(tall) || factors && loads(low) == loads(tall);

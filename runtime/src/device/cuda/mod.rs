@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_chip_without_kernels_is_an_error() {
         assert_eq!(arch_of((12, 1)), Some(Arch::Sm121a));
-        for capability in [(8, 9), (9, 1), (10, 1), (12, 2)] {
+        for capability in [(8, 9), (9, 1), (11, 1), (12, 2)] {
             assert_eq!(arch_of(capability), None, "{capability:?}");
             let error =
                 DeviceError::UnsupportedChip { name: "another GPU".to_owned(), capability }.to_string();
