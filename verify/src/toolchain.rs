@@ -183,7 +183,7 @@ impl Ptxas {
     }
 
     /// The assembler with `-lineinfo`, or without, as at first: the image then has the PTX and the line that each instruction comes
-    /// from, which Nsight Compute shows beside the machine code. The code is the same.
+    /// from (CUDA binary utilities, `-lineinfo`; made for Nsight Compute). The code is the same.
     #[must_use]
     pub fn with_line_info(self, line_info: bool) -> Self {
         Self { line_info, ..self }

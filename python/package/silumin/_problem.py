@@ -62,22 +62,21 @@ def vector_name(name: str) -> str:
     """What messages call a vector of the gate."""
     return f"vectors[{name!r}]"
 
+def _as_fp8(name: str) -> str:
+    return f"{name}.view(torch.float8_e4m3fn), or {name}.view(ml_dtypes.float8_e4m3fn) in numpy"
+
+
 def _format(name: str, tensor: View, scales: Optional[View]) -> str:
     if scales is None:
         if tensor.dtype in _PLAIN:
             return _PLAIN[tensor.dtype]
         way_out = "convert it to bfloat16 or float16"
         if tensor.dtype in ("uint8", "int8", "float4_e2m1fn_x2"):
-            way_out = (
-                f"give NVFP4 its scale factors as {name}_scales, and FP8 as float8_e4m3fn: "
-                f"{name}.view(torch.float8_e4m3fn), or {name}.view(ml_dtypes.float8_e4m3fn) in numpy"
-            )
+            way_out = f"give NVFP4 its scale factors as {name}_scales, and FP8 as float8_e4m3fn: {_as_fp8(name)}"
         raise ArgumentError(f"{name}: elements of {tensor.dtype}, which is no operand of a kernel; {way_out}")
     if scales.dtype == "float32":
         if tensor.dtype != "float8_e4m3fn":
-            way_out = ""
-            if tensor.dtype in ("uint8", "int8"):
-                way_out = f"; give {name}.view(torch.float8_e4m3fn), or {name}.view(ml_dtypes.float8_e4m3fn) in numpy"
+            way_out = f"; give {_as_fp8(name)}" if tensor.dtype in ("uint8", "int8") else ""
             raise ArgumentError(f"{name}: elements of {tensor.dtype} with scale factors of float32; float8_e4m3fn has such factors{way_out}")
         # Activations have one for each 128 elements, weights one for each 128 x 128.
         return "e4m3_1x128" if name == "a" else "e4m3_128x128"
