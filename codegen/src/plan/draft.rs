@@ -291,18 +291,11 @@ impl<'a> Draft<'a> {
         self.problem.formats.decodes_a(self.arch)
     }
 
-    /// Rows of a box of A, of which one CTA has `rows`. Fewer than 8 outside of A cost nothing. With decoded weights,
-    /// warps that bring activations into order read all rows. Threads that load f32 scale factors first have no time to clear any.
+    /// Rows of a box of A, of which one CTA has `rows`. Fewer than 8 outside of A cost nothing.
     pub fn a_box_rows(&self, rows: u32) -> u32 {
         let Shape { m, groups, .. } = self.problem.shape;
         let alone = !groups.by_rows() && self.asked.multicast == Multicast::None;
-        let in_order = self.kind != MmaKind::Decoded || self.isa().orders_first();
-        let in_time = !self.problem.formats.scales_sums();
-        if alone && in_order && in_time && self.isa().clips_boxes() && rows >= m.saturating_add(8) {
-            m
-        } else {
-            rows
-        }
+        if alone && rows >= m.saturating_add(8) && self.isa().clips_boxes(self) { m } else { rows }
     }
 
     /// Bytes of a row of B in a K tile: decoded weights are smaller than what they meet.

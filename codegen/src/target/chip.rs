@@ -83,6 +83,11 @@ fn number(text: &str, name: &str) -> f64 {
     value.and_then(|value| value.trim().parse().ok()).unwrap_or(f64::NAN)
 }
 
+/// A number of `chips/b200.toml`, for a chip of which none is published.
+pub(super) fn b200(name: &str) -> f64 {
+    number(include_str!("../../chips/b200.toml"), name)
+}
+
 fn limits(text: &str, tensor_core: TensorCore) -> Limits {
     let number = |name: &str| number(text, name);
     let way = way(tensor_core);
@@ -136,6 +141,9 @@ mod tests {
                 let memories = if arch == Arch::Sm110a { (232_448, 512) } else { (101_376, 0) };
                 assert_eq!((smem_bytes, tmem_columns), memories, "{arch}");
                 assert!(sms < 200 && fp4_ops_per_second < 2e15 && dram_bytes_per_second < 2e12, "{arch}");
+                let rates = [dram_latency, l2_bytes_per_second, sm_bytes_per_second, scale_copy];
+                let clusters = [cluster_bytes_per_second, cluster_barrier];
+                assert!(rates.iter().chain(&clusters).all(|number| number.is_finite()), "{arch}: {rates:?}");
                 continue;
             }
             assert_eq!(smem_bytes, 232_448, "{arch}");

@@ -167,7 +167,7 @@ pub(crate) trait Isa {
     }
     /// Whether a box of A ends with A's last row, where a tile has more rows than A. What shared memory holds beyond is multiplied into
     /// rows of C that nobody stores.
-    fn clips_boxes(&self) -> bool {
+    fn clips_boxes(&self, _draft: &Draft<'_>) -> bool {
         false
     }
     /// Whether MMAs are issued for all of the last K tile, wherever K ends in it.
