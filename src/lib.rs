@@ -153,6 +153,8 @@ mod book {
     mod matrices {}
     #[doc = include_str!("../book/src/guide/ranks.md")]
     mod ranks {}
+    #[doc = include_str!("../book/src/guide/profile.md")]
+    mod profile {}
     #[doc = include_str!("../book/src/guide/engines.md")]
     mod engines {}
 }

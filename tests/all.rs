@@ -22,6 +22,7 @@ mod cuda;
 mod dual_gemm;
 mod emit;
 mod emulate;
+mod errors;
 mod experts;
 mod formats;
 mod forms;

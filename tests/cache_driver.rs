@@ -79,6 +79,27 @@ fn the_second_start_compiles_nothing() {
 }
 
 #[test]
+fn line_information_is_an_entry_of_its_own() {
+    const NAME: &str = "line_information_is_an_entry_of_its_own";
+    if role().is_some() {
+        let cache = Cache::open_default();
+        let device = Device::cuda(0).unwrap().with_cache(cache.clone());
+        let lined = device.clone().with_line_info(true);
+        // Both are loaded at once: neither handle gets the other's module.
+        let kernels = [&device, &lined, &device, &lined].map(|device| gemm().load(device, SHAPE).unwrap());
+        assert_eq!(counts(cache.stats()), [2, 0, 0]);
+        let options = kernels.each_ref().map(|kernel| kernel.cubin().unwrap().entry.compiler.options.clone());
+        assert_eq!(options, ["", "line info", "", "line info"]);
+        kernels.iter().for_each(right);
+        // Without a cache, too.
+        right(&gemm().load(&Device::cuda(0).unwrap().with_line_info(true), SHAPE).unwrap());
+        return;
+    }
+    let (_root, folder) = folder();
+    run(module_path!(), NAME, "only", &[(FOLDER, &folder)]);
+}
+
+#[test]
 fn many_threads_compile_each_kernel_once() {
     const NAME: &str = "many_threads_compile_each_kernel_once";
     if role().is_some() {

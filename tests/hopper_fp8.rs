@@ -203,13 +203,13 @@ fn what_promotion_cannot_be_is_refused_with_a_reason() {
             e4m3,
             Arch::Sm90a,
             &[("promotion", "every(256)"), ("tile", "[128, 112, 128]")],
-            "as many sums on their way there of 64 x 112 in 2 warpgroup(s) take 224 registers",
+            "as many sums on their way there of 64 x 112 in 2 warpgroups take 224 registers",
         ),
         (
             e4m3,
             Arch::Sm90a,
             &[("tile", "[128, 136, 128]")],
-            "and sums on their way there of 64 x 136 in 2 warpgroup(s) take 204 registers",
+            "and sums on their way there of 64 x 136 in 2 warpgroups take 204 registers",
         ),
     ] {
         let gate: Gate = SWIGLU.parse().unwrap();

@@ -34,6 +34,7 @@ pub mod device;
 pub mod dlpack;
 pub mod gemm;
 pub mod mlp;
+mod nvtx;
 #[cfg(feature = "emulated")]
 pub mod predict;
 pub mod prepare;

@@ -7,6 +7,8 @@ mod checkpoint;
 mod dlpack;
 mod emulated;
 mod formats;
+#[cfg(feature = "nvtx")]
+mod nvtx;
 mod prepare;
 mod tensor;
 mod weights;

@@ -12,12 +12,13 @@ use silumin_testkit::root;
 use std::process::ExitCode;
 
 /// A set of files: its name, the tests that compare with them, and the variable that has those rewrite them.
-const SETS: [(&str, &[&str], &str); 6] = [
+const SETS: [(&str, &[&str], &str); 7] = [
     ("golden", &["-p", "silumin-codegen", "--test", "golden"], "SILUMIN_BLESS"),
     ("knobs", &["-p", "silumin-codegen", "--test", "knob_pages"], "SILUMIN_BLESS"),
     ("prepared", &["--test", "all", "prepare::"], "SILUMIN_BLESS"),
     ("agreement", &["--test", "all", "agreement::"], "SILUMIN_BLESS"),
-    ("messages", &["--test", "all", "ui::"], "TRYBUILD"),
+    ("messages", &["-p", "silumin-messages", "--test", "ui"], "TRYBUILD"),
+    ("errors", &["--test", "all", "errors::"], "SILUMIN_BLESS"),
     ("pictures", &[], ""),
 ];
 
@@ -29,7 +30,7 @@ pub fn command() -> Command {
             .value_name("SET")
             .num_args(0..)
             .value_parser(SETS.map(|(name, ..)| name))
-            .help("golden kernels, the page of knobs, kernels that prepare operands, kernels that a GPU has run, messages of the macro, pictures of the book [default: all]"),
+            .help("golden kernels, the page of knobs, kernels that prepare operands, kernels that a GPU has run, messages of the macro, the page of errors, pictures of the book [default: all]"),
     )
 }
 

@@ -62,7 +62,7 @@ impl Ready {
 
 /// Runs a job. An error concerns the whole job.
 pub fn run(job: &Job) -> Result<(), String> {
-    let device = Device::cuda(job.device).map_err(words)?;
+    let device = Device::cuda(job.device).map_err(words)?.with_line_info(job.line_info);
     let stream = problem::open(&device)?;
     let cuda = stream.cuda().ok_or("the device is no GPU")?.clone();
     if job.bandwidth {

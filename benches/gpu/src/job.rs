@@ -61,6 +61,8 @@ pub struct Job {
     pub interleave: bool,
     /// Whether kernels are only checked.
     pub check_only: bool,
+    /// Line information in the machine code, for profilers.
+    pub line_info: bool,
     /// Limit of the relative Frobenius error that replaces the formats' limits.
     pub limit: Option<f64>,
     /// Number of kernels that the driver compiles at a time.

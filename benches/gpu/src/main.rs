@@ -81,6 +81,9 @@ struct Flags {
     /// Check the kernels without timing them.
     #[arg(long)]
     check_only: bool,
+    /// Add line information to the machine code, for Nsight Compute
+    #[arg(long)]
+    line_info: bool,
     /// Time all kernels of a shape in turns, and report their ratios to the first.
     #[arg(long)]
     interleave: bool,
@@ -273,6 +276,7 @@ fn run(flags: &Flags) -> Result<bool, String> {
                 graph_ms: flags.graph_ms,
                 interleave: flags.interleave,
                 check_only: flags.check_only,
+                line_info: flags.line_info,
                 limit: flags.limit,
                 load_threads: flags.load_threads,
                 emit: flags.emit.clone(),

@@ -232,6 +232,7 @@ mod tests {
             graph_ms: 1.0,
             interleave: false,
             check_only: true,
+            line_info: false,
             limit: None,
             load_threads: 1,
             emit: None,

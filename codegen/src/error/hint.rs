@@ -47,6 +47,8 @@ impl ConfigError {
             SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
             SwapAbRows { .. } => "write swap_ab = off or auto".into(),
             Name { .. } => "choose a short name of letters and digits".into(),
+            OutputScales { knob: "swap_ab", .. } => "write swap_ab = off or auto".into(),
+            OutputScales { knob: "strategy", .. } => "use strategy = interleaved".into(),
             OutputScales { .. } => "use tile N = 64 or 128, or swap_ab = on".into(),
             NoScales { .. } => "leave the knob out".into(),
             GroupsOfRows { knob: "schedule", .. } => "use persistent, dynamic or split_k".into(),

@@ -77,7 +77,7 @@ pub enum ConfigError {
     },
     /// Accumulators beyond a thread's registers.
     #[error(
-        "tile: {sums} of {rows} x {columns} in {warpgroups} warpgroup(s) take {registers} registers of a thread, and {limit} are left for them"
+        "tile: {sums} of {rows} x {columns} in {} take {registers} registers of a thread, and {limit} are left for them", in_warpgroups(*.warpgroups)
     )]
     Registers {
         /// What there is of that size: accumulators, and sums on their way there.
@@ -319,7 +319,7 @@ pub enum ConfigError {
     #[error("raster: swizzled(0) has groups of no tiles")]
     RasterGroup,
     /// The tile's M is not the one that an MMA of this many CTAs has.
-    #[error("tile: {side} = {given}, but an MMA of {ctas} CTA(s) has {wanted} rows")]
+    #[error("tile: {side} = {given}, but an MMA of {} has {wanted} rows", of_ctas(*.ctas))]
     TileM {
         /// `M`, or N in words where operands are swapped.
         side: &'static str,
@@ -332,7 +332,7 @@ pub enum ConfigError {
     },
     /// The tile's N is not one that the MMA has.
     #[error(
-        "tile: {side} = {given}, but the N of an MMA of {ctas} CTA(s) is a multiple of {multiple}, from {multiple} to 256"
+        "tile: {side} = {given}, but the N of an MMA of {} is a multiple of {multiple}, from {multiple} to 256", of_ctas(*.ctas)
     )]
     TileN {
         /// `N`, or M in words where operands are swapped.
@@ -553,6 +553,16 @@ impl ConfigError {
             StoreTma { .. } | StoreTmaTile { .. } | StoreLoad { .. } => "store",
         }
     }
+}
+
+/// The CTAs of a group, in words.
+fn of_ctas(count: u32) -> &'static str {
+    if count == 1 { "one CTA" } else { "a pair of CTAs" }
+}
+
+/// The number of warpgroups, in words.
+fn in_warpgroups(count: u32) -> String {
+    if count == 1 { "one warpgroup".to_owned() } else { format!("{count} warpgroups") }
 }
 
 /// The number of products, in words.

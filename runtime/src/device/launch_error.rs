@@ -22,7 +22,7 @@ pub enum LaunchError {
         device: String,
     },
     /// A tensor is on another device.
-    #[error("{operand} is on another device ({found}) than the kernel ({device}): upload it there")]
+    #[error("`{operand}` is on another device ({found}) than the kernel ({device}): upload it there")]
     OperandDevice {
         /// The tensor.
         operand: Operand,
@@ -33,7 +33,7 @@ pub enum LaunchError {
     },
     /// A tensor that the formats require is missing.
     #[error(
-        "{operand} is missing: the problem {problem} has {expected} bytes of it; add it to the arguments"
+        "`{operand}` is missing: the problem {problem} has {expected} bytes of it; add it to the arguments"
     )]
     MissingOperand {
         /// The tensor.
@@ -44,7 +44,7 @@ pub enum LaunchError {
         problem: Problem,
     },
     /// A tensor is given that the formats do not have.
-    #[error("{operand} is given, but the problem {problem} has none: leave it out")]
+    #[error("`{operand}` is given, but the problem {problem} has none: leave it out")]
     SuperfluousOperand {
         /// The tensor.
         operand: Operand,
@@ -60,7 +60,7 @@ pub enum LaunchError {
         format: OutputFormat,
     },
     /// A tensor has the wrong length.
-    #[error("{operand} has {found} bytes, but in the problem {problem} it has {expected}: {}", length_help(*.found as u64, *.expected))]
+    #[error("`{operand}` has {found} bytes, but in the problem {problem} it has {expected}: {}", length_help(*.found as u64, *.expected))]
     Length {
         /// The tensor.
         operand: Operand,
@@ -82,7 +82,7 @@ pub enum LaunchError {
         problem: Problem,
     },
     /// The address of a tensor has the wrong alignment for TMA.
-    #[error("the address of {operand} is not a multiple of {alignment}: slice at an offset that is")]
+    #[error("the address of `{operand}` is not a multiple of {alignment}: slice at an offset that is")]
     Alignment {
         /// The tensor.
         operand: Operand,
@@ -91,7 +91,7 @@ pub enum LaunchError {
     },
     /// An output overlaps another tensor in memory.
     #[error(
-        "{output} overlaps {operand} in memory, and the kernel uses both at the same time: give {output} memory of its own"
+        "`{output}` overlaps `{operand}` in memory, and the kernel uses both at the same time: give `{output}` memory of its own"
     )]
     Aliasing {
         /// The output.
@@ -139,7 +139,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Vector(#[from] VectorError),
     /// The tensor map of an operand cannot be encoded.
-    #[error("the tensor map of {operand}: {reason}")]
+    #[error("the tensor map of `{operand}`: {reason}")]
     TensorMap {
         /// The tensor.
         operand: Operand,
@@ -165,7 +165,7 @@ pub enum LaunchError {
         report: Box<emulated::Findings>,
     },
     /// The kernel changed an input.
-    #[error("`{kernel}` wrote to {operand}, which is an input; please report this")]
+    #[error("`{kernel}` wrote to `{operand}`, which is an input; please report this")]
     InputWritten {
         /// The kernel.
         kernel: String,
@@ -173,7 +173,7 @@ pub enum LaunchError {
         operand: Operand,
     },
     /// The kernel left a part of C unwritten.
-    #[error("`{kernel}` left {bytes} of the {of} bytes of {operand} unwritten; please report this")]
+    #[error("`{kernel}` left {bytes} of the {of} bytes of `{operand}` unwritten; please report this")]
     Unwritten {
         /// The kernel.
         kernel: String,
@@ -185,7 +185,7 @@ pub enum LaunchError {
         of: u64,
     },
     /// The kernel changed rows of C that belong to no group.
-    #[error("`{kernel}` wrote rows of {operand} that belong to no group; please report this")]
+    #[error("`{kernel}` wrote rows of `{operand}` that belong to no group; please report this")]
     OutsideGroups {
         /// The kernel.
         kernel: String,

@@ -189,6 +189,7 @@ pub struct Device {
     inner: Arc<Inner>,
     cache: Option<Cache>,
     graphs: bool,
+    line_info: bool,
 }
 
 struct Inner {
@@ -216,7 +217,7 @@ impl Device {
     #[must_use]
     pub fn emulated_with(arch: Arch, options: EmulatorOptions) -> Self {
         let backend = Backend::Emulated(emulated::Emulated::new(options));
-        Self { inner: Arc::new(Inner { arch, backend }), cache: None, graphs: true }
+        Self { inner: Arc::new(Inner { arch, backend }), cache: None, graphs: true, line_info: false }
     }
 
     /// The GPU with this number, through the CUDA driver: B200 and GB200 are [`Arch::Sm100a`], B300 and GB300
@@ -257,6 +258,7 @@ impl Device {
             inner: Arc::new(Inner { arch, backend: Backend::Cuda(Box::new(device)) }),
             cache: None,
             graphs: true,
+            line_info: false,
         })
     }
 
@@ -288,6 +290,20 @@ impl Device {
     #[must_use]
     pub fn graphs(&self) -> bool {
         self.graphs
+    }
+
+    /// The device with line information in the machine code that the driver makes of PTX, so that Nsight Compute shows
+    /// each instruction beside its line of PTX. Off by default. The code is the same; a cache keeps it as an entry of its
+    /// own. A cache that compiles with ptxas has `Ptxas::with_line_info` for this. The emulated device reports lines always.
+    #[must_use]
+    pub fn with_line_info(self, line_info: bool) -> Self {
+        Self { line_info, ..self }
+    }
+
+    /// Whether the driver adds line information: see [`Device::with_line_info`].
+    #[must_use]
+    pub fn line_info(&self) -> bool {
+        self.line_info
     }
 
     /// The chip. A kernel runs only on the chip that it was made for.

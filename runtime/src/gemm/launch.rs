@@ -14,6 +14,7 @@ use crate::cache::Cubin;
 #[cfg(feature = "cuda")]
 use crate::device::cuda;
 use crate::device::{Args, Argument, Backend, Buffer, Device, LaunchError, LaunchReport, Stream, emulated};
+use crate::nvtx::range;
 
 /// A kernel that is loaded on a device and ready to launch. Cloning it is cheap.
 #[derive(Clone)]
@@ -107,6 +108,7 @@ impl LoadedKernel {
     /// [`LaunchError::Emulator`] with everything that is wrong with the run, in which case C is left
     /// as it was.
     pub fn launch(&self, stream: &Stream, args: &Args<'_>) -> Result<LaunchReport, LaunchError> {
+        let _range = range(format_args!("launch {}", self.kernel.name));
         self.check(stream, args)?;
         match (&*self.module, self.device.backend()) {
             (Module::Emulated(module), Backend::Emulated(emulator)) => {
@@ -489,7 +491,7 @@ mod tests {
                         assert!(
                             matches!(error, LaunchError::MissingOperand { operand: named, .. } if named == operand)
                         );
-                        assert!(error.to_string().starts_with(&format!("{operand} is missing")), "{error}");
+                        assert!(error.to_string().starts_with(&format!("`{operand}` is missing")), "{error}");
                     } else {
                         let buffer = setup.device.alloc(512).unwrap();
                         let error = setup.with(operand, buffer).arguments(&[]).unwrap_err();

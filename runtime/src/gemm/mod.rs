@@ -179,7 +179,9 @@ pub(crate) fn load_module(device: &Device, kernel: &Kernel) -> Result<Module, Lo
             .map(Module::Emulated)
             .map_err(|reason| ModuleError::Emulator { reason }),
         #[cfg(feature = "cuda")]
-        Backend::Cuda(cuda) => cuda::Module::load(cuda, kernel, device.cache()).map(Module::Cuda),
+        Backend::Cuda(cuda) => {
+            cuda::Module::load(cuda, kernel, device.cache(), device.line_info()).map(Module::Cuda)
+        }
     };
     module.map_err(|reason| LoadError::Module {
         device: device.to_string(),

@@ -3,6 +3,7 @@
 use super::call::Call;
 use super::{Mlp, MlpError};
 use crate::device::{Buffer, Stream};
+use crate::nvtx::range;
 
 /// A call of [`Mlp::forward`] with its tokens and buffers, as one CUDA graph: one call of the driver in place of one for each
 /// kernel, and each kernel's setup overlaps the end of the one before. It keeps its block and buffers.
@@ -67,6 +68,7 @@ impl MlpGraph {
     ///
     /// What the device says; with several ranks, that the group failed.
     pub fn launch(&self) -> Result<(), MlpError> {
+        let _range = range(format_args!("graph of Mlp, {} tokens", self.tokens));
         #[cfg(feature = "cuda")]
         if let (false, Some(communicator)) = (self.mlp.device.is_emulated(), &self.mlp.communicator) {
             communicator.replayed()?;

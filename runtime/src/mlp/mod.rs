@@ -79,6 +79,7 @@ use silumin_verify::block::{Weights, gated_mlp};
 use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
 use crate::gemm::{DualGemm, LoadedKernel};
+use crate::nvtx::range;
 use crate::warmup::{Buckets, Kernels, Warmup};
 use crate::weights::{DeviceGateUp, Weight};
 use parts::{Middle, Quantised, Travel};
@@ -498,6 +499,7 @@ impl Mlp {
         residual: Option<&Buffer>,
         out: &Buffer,
     ) -> Result<(), MlpError> {
+        let _range = range(format_args!("Mlp, {tokens} tokens"));
         let rows = self.check(tokens, x, residual, out)?;
         let [up, down] = self.kernels_for(rows)?;
         // What is between the kernels, in this bucket's rows.

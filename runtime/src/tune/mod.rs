@@ -56,6 +56,7 @@ use thiserror::Error;
 
 use crate::device::{Device, DeviceError};
 use crate::gemm::{DualGemm, KernelError, LoadError, VerifyError};
+use crate::nvtx::range;
 use crate::tuned::code_of;
 use crate::warmup::Cancel;
 
@@ -457,6 +458,7 @@ impl<'a> Tune<'a> {
     ///
     /// [`TuneError`].
     pub fn run(self, device: &Device) -> Result<Tuned, TuneError> {
+        let _range = range(format_args!("tune {}", self.shape));
         run::run(self, device)
     }
 

@@ -50,6 +50,7 @@ use thiserror::Error;
 use crate::cache::Origin;
 use crate::device::Device;
 use crate::gemm::{DualGemm, LoadError};
+use crate::nvtx::range;
 use crate::tuned::Table;
 use tuned::{Chooser, Source};
 
@@ -261,7 +262,9 @@ impl<'a> Warmup<'a> {
         wanted.retain(|shape| seen.insert(*shape));
         let (of, done) = (wanted.len(), AtomicUsize::new(0));
         let chooser = Chooser::new(self.gemm, device, &self.tuning);
+        let _range = range(format_args!("warm-up, {of} kernels"));
         let make = |shape: Shape| {
+            let _range = range(format_args!("load {shape}"));
             let start = Instant::now();
             let result = match self.cancel.is_cancelled() {
                 true => Err(LoadError::Cancelled),

@@ -27,6 +27,7 @@ pub(super) struct Jit {
     context: Arc<CudaContext>,
     /// The driver's CUDA version: major, minor.
     driver: (u32, u32),
+    line_info: bool,
     identity: Identity,
 }
 
@@ -54,6 +55,11 @@ impl Log {
     }
 }
 
+/// The value of an option that is on or off; the driver takes it in place of an address.
+pub(super) fn flag(on: bool) -> *mut c_void {
+    ptr::without_provenance_mut(on.into())
+}
+
 /// A linker, destroyed when it is dropped.
 struct Linker(sys::CUlinkState);
 
@@ -65,14 +71,15 @@ impl Drop for Linker {
 }
 
 impl Jit {
-    pub fn new(context: Arc<CudaContext>, driver: (u32, u32)) -> Self {
+    /// A compiler that adds line information, or does not.
+    pub fn new(context: Arc<CudaContext>, driver: (u32, u32), line_info: bool) -> Self {
         let version = format!("{}.{} {}", driver.0, driver.1, driver::build());
         let identity = Identity {
             name: "driver".to_owned(),
             version: version.trim_end().to_owned(),
-            options: String::new(),
+            options: if line_info { "line info" } else { "" }.to_owned(),
         };
-        Self { context, driver, identity }
+        Self { context, driver, line_info, identity }
     }
 
     /// The driver's version and build.
@@ -100,10 +107,11 @@ impl Compiler for Jit {
             Jit::CU_JIT_ERROR_LOG_BUFFER,
             Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
             Jit::CU_JIT_LOG_VERBOSE,
+            Jit::CU_JIT_GENERATE_LINE_INFO,
         ];
         // The driver writes lengths back there, and to the logs, as long as the linker lives: they are declared before it.
-        let values =
-            &mut [info.place(), info.room(), errors.place(), errors.room(), ptr::without_provenance_mut(1)];
+        let (verbose, lines) = (flag(true), flag(self.line_info));
+        let values = &mut [info.place(), info.room(), errors.place(), errors.room(), verbose, lines];
         self.context.bind_to_thread().map_err(|error| failed("cuCtxSetCurrent", error))?;
         let mut state = ptr::null_mut();
         // SAFETY: options and values are as many as is said, and outlive the linker; the result has a place.

@@ -53,10 +53,11 @@ pub(crate) struct Cuda {
     name: String,
     /// The driver's CUDA version: major, minor.
     driver: (u32, u32),
-    jit: Jit,
+    /// The driver's compiler without and with line information.
+    jits: [Jit; 2],
     graphs: Maker,
-    /// Loaded modules by their kernels' hashes.
-    modules: Shared<[u8; 32], Module, ModuleError>,
+    /// Loaded modules by their kernels' hashes, and by whether the driver was to add line information.
+    modules: Shared<([u8; 32], bool), Module, ModuleError>,
 }
 
 impl Cuda {
@@ -83,9 +84,9 @@ impl Cuda {
         };
         let (streams, lane) = Streams::of(&context)?;
         let driver = driver::version()?;
-        let jit = Jit::new(context.clone(), driver);
+        let jits = [false, true].map(|line_info| Jit::new(context.clone(), driver, line_info));
         let graphs = Maker::new(context.clone());
-        Ok((Self { context, streams, lane, name, driver, jit, graphs, modules: Shared::new() }, arch))
+        Ok((Self { context, streams, lane, name, driver, jits, graphs, modules: Shared::new() }, arch))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -125,7 +126,7 @@ impl Cuda {
             name: self.name.clone(),
             capability: (capability.0.max(0) as u32, capability.1.max(0) as u32),
             sms: sms.max(0) as u32,
-            driver: self.jit.version().to_owned(),
+            driver: self.jits[0].version().to_owned(),
         }
     }
 

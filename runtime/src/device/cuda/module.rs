@@ -9,7 +9,7 @@ use silumin_codegen::kernel::{Kernel, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::Operand;
 
 use super::graph::Graphs;
-use super::jit::{Log, explain, text_of};
+use super::jit::{Log, explain, flag, text_of};
 use super::{Cuda, driver, image};
 use crate::cache::{Cache, Compiler, Cubin, ModuleError, Origin, Source};
 
@@ -61,7 +61,7 @@ pub(super) struct Workspace {
 }
 
 impl Module {
-    /// Compiles and loads the kernel's module once for all callers.
+    /// Compiles and loads the kernel's module once for all callers. With `line_info` the driver's compiler adds lines.
     ///
     /// # Errors
     /// What the cache, the compiler and the driver say, and what would help.
@@ -69,32 +69,33 @@ impl Module {
         cuda: &Cuda,
         kernel: &Kernel,
         cache: Option<&Cache>,
+        line_info: bool,
     ) -> Result<Arc<Self>, ModuleError> {
-        cuda.modules.get_or_make(kernel.hash, || {
+        cuda.modules.get_or_make((kernel.hash, line_info), || {
             let module = match cache {
-                Some(cache) => Self::through(cache, cuda, kernel),
-                None => Self::of_image(cuda, kernel, None),
+                Some(cache) => Self::through(cache, cuda, kernel, line_info),
+                None => Self::of_image(cuda, kernel, None, line_info),
             };
             module.map(Arc::new)
         })
     }
 
     /// Loads a cubin from the cache; compiles again if the driver refuses it.
-    fn through(cache: &Cache, cuda: &Cuda, kernel: &Kernel) -> Result<Self, ModuleError> {
+    fn through(cache: &Cache, cuda: &Cuda, kernel: &Kernel, line_info: bool) -> Result<Self, ModuleError> {
         let source = Source::from(kernel);
         let compiler: &dyn Compiler = match cache.assembler() {
             Some(assembler) => assembler,
-            None => &cuda.jit,
+            None => &cuda.jits[usize::from(line_info)],
         };
         let cubin = match cache.cubin(&source, compiler) {
             Err(ModuleError::Relocatable { .. }) => {
                 cache.compiled_by_loading();
-                return Self::of_image(cuda, kernel, None);
+                return Self::of_image(cuda, kernel, None, line_info);
             }
             cubin => cubin?,
         };
         let kept = cubin.origin != Origin::Compiled;
-        match Self::of_image(cuda, kernel, Some(cubin)) {
+        match Self::of_image(cuda, kernel, Some(cubin), line_info) {
             Err(error) if kept && cache.compiles() && !matches!(error, ModuleError::OutOfMemory { .. }) => {
                 let cubin = match cache.renew(&source, compiler, &error.to_string()) {
                     Err(ModuleError::Relocatable { .. }) => {
@@ -103,14 +104,19 @@ impl Module {
                     }
                     cubin => Some(cubin?),
                 };
-                Self::of_image(cuda, kernel, cubin)
+                Self::of_image(cuda, kernel, cubin, line_info)
             }
             other => other,
         }
     }
 
     /// Loads a cubin, or lets the driver compile the kernel's PTX.
-    fn of_image(cuda: &Cuda, kernel: &Kernel, cubin: Option<Arc<Cubin>>) -> Result<Self, ModuleError> {
+    fn of_image(
+        cuda: &Cuda,
+        kernel: &Kernel,
+        cubin: Option<Arc<Cubin>>,
+        line_info: bool,
+    ) -> Result<Self, ModuleError> {
         let context = cuda.context.clone();
         context.bind_to_thread().map_err(|error| ModuleError::Driver {
             call: "cuCtxSetCurrent",
@@ -121,11 +127,11 @@ impl Module {
                 let bytes = &cubin.entry.cubin;
                 image::check(bytes)
                     .map_err(|reason| ModuleError::Image { kernel: kernel.name.clone(), reason })?;
-                open(cuda, kernel, Image::Cubin(bytes))
+                open(cuda, kernel, Image::Cubin(bytes), false)
             }
             None => {
                 driver::reads(kernel.ptx_version, cuda.driver)?;
-                open(cuda, kernel, Image::Text(&text_of(&kernel.ptx)?))
+                open(cuda, kernel, Image::Text(&text_of(&kernel.ptx)?), line_info)
             }
         }?;
         // From here on dropping unloads it.
@@ -242,16 +248,25 @@ enum Image<'a> {
     Text(&'a CStr),
 }
 
-/// Loads an image into the thread's context.
-fn open(cuda: &Cuda, kernel: &Kernel, image: Image<'_>) -> Result<sys::CUmodule, ModuleError> {
+/// Loads an image into the thread's context; with `line_info` the driver adds lines to what it compiles.
+fn open(
+    cuda: &Cuda,
+    kernel: &Kernel,
+    image: Image<'_>,
+    line_info: bool,
+) -> Result<sys::CUmodule, ModuleError> {
     let (image, call): (&[u8], _) = match image {
         Image::Cubin(bytes) => (bytes, "cuModuleLoadData (cubin)"),
         Image::Text(text) => (text.to_bytes_with_nul(), "cuModuleLoadData (PTX)"),
     };
     use sys::CUjit_option as Jit;
     let mut log = Log::new();
-    let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    let mut values = [log.place(), log.room()];
+    let mut options = [
+        Jit::CU_JIT_ERROR_LOG_BUFFER,
+        Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        Jit::CU_JIT_GENERATE_LINE_INFO,
+    ];
+    let mut values = [log.place(), log.room(), flag(line_info)];
     let mut module = ptr::null_mut();
     // SAFETY: the image is a text that ends in a zero byte, or a cubin whose headers have been found to lie within its bytes;
     // options and values are as many as is said; the log is as long as is said, and lives until the call is over.

@@ -3,6 +3,7 @@
 use super::super::call::Call;
 use super::{Choices, Experts, MlpError};
 use crate::device::{Buffer, Stream};
+use crate::nvtx::range;
 
 /// A call of [`Experts::forward`] with its tokens and buffers, as one CUDA graph. It serves whatever the buffers hold at its
 /// launch: other tokens, other choices. On the emulated device a launch is a call of `forward`.
@@ -62,6 +63,7 @@ impl ExpertsGraph {
     ///
     /// What the device says.
     pub fn launch(&self) -> Result<(), MlpError> {
+        let _range = range(format_args!("graph of Experts, {} tokens", self.tokens));
         let Self { experts, tokens, x, choices: [numbers, weights], residual, out, .. } = self;
         let choices = Choices { experts: numbers, weights };
         self.call.launch(|| experts.forward(&self.call.stream, *tokens, x, &choices, residual.as_ref(), out))

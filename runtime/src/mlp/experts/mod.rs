@@ -20,6 +20,7 @@ use super::parts::Travel;
 use super::{Activation, MlpError, MlpWeights, Source, behind_another, reference, spec, travel};
 use crate::device::{Args, Buffer, Device, Stream};
 use crate::gemm::{DualGemm, LoadedKernel};
+use crate::nvtx::range;
 use crate::warmup::{Buckets, Kernels, Warmup};
 use crate::weights::Weight;
 use memory::Memory;
@@ -380,6 +381,7 @@ impl Experts {
         if tokens == 0 {
             return Ok(());
         }
+        let _range = range(format_args!("Experts, {tokens} tokens"));
         let (kernels, memory) = self.call(tokens, x, choices, residual, out)?;
         let Choices { experts, weights } = *choices;
         let tokens = Tokens { count: tokens, x, experts, weights, residual, out };
