@@ -3,12 +3,14 @@
 //! `cargo xtask bless errors` writes the page.
 
 use silumin::codegen::error::{ConfigError, explain};
-use silumin::codegen::problem::Formats;
+use silumin::codegen::problem::{Formats, OperandFormat};
 use silumin::codegen::spec::SpecFile;
+use silumin::runtime::mlp::MlpWeights;
+use silumin::runtime::weights::{GateUp, Order, Weight};
 use silumin::verify::inputs::DualGemmInputs;
 use silumin::{
-    Arch, Args, Buffer, Device, DeviceOperands, Distribution, DualGemm, LaunchError, LoadedKernel, Shape,
-    Spec,
+    Arch, Args, Buckets, Buffer, Bundle, Device, DeviceOperands, Distribution, DualGemm, LaunchError,
+    LoadedKernel, Matrix, Shape, Spec, Warmup,
 };
 use silumin_cli::emit;
 use std::collections::BTreeSet;
@@ -236,7 +238,7 @@ fn part(buffer: &Buffer, offset: usize, len: usize) -> Buffer {
 }
 
 /// Launches that are refused: what is wrong in words, and the error.
-fn launches() -> Vec<(&'static str, LaunchError)> {
+fn launches() -> [(&'static str, LaunchError); 18] {
     let device = Device::emulated(Arch::Sm100a);
     let plain = Ready::new(&device, "silu(A @ B1) * (A @ B2)", Formats::default());
     let scaled = Ready::new(&device, "silu(alpha * (A @ B1)) * (A @ B2)", Formats::default());
@@ -253,7 +255,7 @@ fn launches() -> Vec<(&'static str, LaunchError)> {
     let scaled_args = scaled.operands.args(&[]);
     let wrong_stream = plain.kernel.launch(&other.stream(), &args).unwrap_err();
     let with_bias = |vectors: &[(&str, &Buffer)]| biased.refuses(&biased_args.vectors(vectors));
-    vec![
+    [
         ("The stream of another device", wrong_stream),
         ("A on another device", plain.refuses(&Args { a: &foreign, ..args })),
         ("No scale factors of A", plain.refuses(&Args { sfa: None, ..args })),
@@ -281,13 +283,55 @@ fn launches() -> Vec<(&'static str, LaunchError)> {
     ]
 }
 
+/// Loads that are refused: what is wrong in words, and the error.
+fn loads() -> Vec<(&'static str, String)> {
+    let device = Device::emulated(Arch::Sm100a);
+    let gemm = DualGemm::new(Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap());
+    let kernels = Warmup::of(&gemm).weights(64, 128).buckets(Buckets::powers_of_two(4)).run(&device).unwrap();
+    let odd = Warmup::of(&gemm).weights(64, 100).buckets(Buckets::powers_of_two(1)).run(&device);
+    let (codes, scales) = (vec![0u8; 64 * 64], vec![0x38u8; 64 * 8]);
+    let mut damaged = scales.clone();
+    damaged[9] = 0x7f;
+    let weight =
+        |rows: usize, codes, scales| Weight::new(OperandFormat::Nvfp4, rows, 128, codes, scales, 1.0);
+    let whole = |rows: usize| weight(rows, &codes[..rows * 64], &scales[..rows * 8]).unwrap();
+    let down = MlpWeights::new(GateUp::new(whole(64), whole(64)).unwrap(), whole(64));
+    let missing = Path::new("model.kernels");
+    vec![
+        ("Buckets without a size", Buckets::new([]).unwrap_err().to_string()),
+        ("K that NVFP4 does not have", odd.unwrap_err().to_string()),
+        ("5 tokens and buckets of up to 4", kernels.for_problem(5, 64, 128).unwrap_err().to_string()),
+        ("Weights that nobody named", kernels.for_problem(4, 128, 64).unwrap_err().to_string()),
+        ("NVFP4 weights without their last row", weight(64, &codes[64..], &scales).unwrap_err().to_string()),
+        ("A scale factor that is NaN", weight(64, &codes, &damaged).unwrap_err().to_string()),
+        ("Gate and up of two shapes", GateUp::new(whole(64), whole(32)).unwrap_err().to_string()),
+        (
+            "Gate and up in one tensor of 63 rows",
+            GateUp::stacked(whole(63), Order::GateFirst).unwrap_err().to_string(),
+        ),
+        ("Down of another shape", down.map(drop).unwrap_err().to_string()),
+        (
+            "12 numbers for a matrix of 4 x 4",
+            Matrix::<f32>::upload(&device, &[0.0; 12], 4, 4).map(drop).unwrap_err().to_string(),
+        ),
+        ("A bundle that is not there", Bundle::open(missing).map(drop).unwrap_err().to_string()),
+    ]
+}
+
+/// Cases with what is said, indented, in a block.
+fn block(cases: &[(&'static str, String)]) -> String {
+    let cases: Vec<String> =
+        cases.iter().map(|(what, said)| format!("{what}:\n  {}\n", said.replace('\n', "\n  "))).collect();
+    format!("```text\n{}```\n", cases.join("\n"))
+}
+
 #[test]
 fn the_book_shows_what_errors_say() {
     let mut page = "# Errors\n\n".to_owned();
     page.push_str(
-        "This page shows what silumin says, in three places: the program and the run-time API about problems and knobs, the compiler about\n\
-         `dual_gemm!` and `gemm!`, and a launch about its arguments. An error names the knob or operand, the limit with its sum, and a way\n\
-         out. All that is wrong is said at once. A test writes this page from real runs: `cargo xtask bless errors`.\n\n\
+        "This page shows what silumin says of problems and knobs, of declarations while they compile, at model load and at a launch.\n\
+         An error names the knob, tensor or file, the limit with its sum, and a way out. All that is wrong with a configuration is said at\n\
+         once. A test writes this page from real runs: `cargo xtask bless errors`.\n\n\
          What the emulator finds wrong with a kernel is in [Run any PTX](guide/emulate.md), what a checkpoint lacks in\n\
          [Weights from checkpoints](weights.md).\n\n\
          ## Problems and knobs\n",
@@ -295,13 +339,12 @@ fn the_book_shows_what_errors_say() {
     knobs(&mut page);
     page.push_str("\n## Declarations\n\nThe compiler points at the knob, the format or the operand.\n");
     declarations(&mut page);
+    write!(page, "\n## Model load\n\n{}", block(&loads())).unwrap();
     page.push_str(
         "\n## Launches\n\nA launch checks its arguments before anything runs, on a GPU as on the emulated device. The kernel here is for 4 tokens,\n\
-         64 features and K = 128, in NVFP4.\n\n```text\n",
+         64 features and K = 128, in NVFP4.\n\n",
     );
-    let launches: Vec<String> =
-        launches().iter().map(|(what, error)| format!("{what}:\n  {error}\n")).collect();
-    writeln!(page, "{}```", launches.join("\n")).unwrap();
+    page.push_str(&block(&launches().map(|(what, error)| (what, error.to_string()))));
 
     let path = root().join("book/src/errors.md");
     if std::env::var_os("SILUMIN_BLESS").is_some() {

@@ -144,14 +144,14 @@ fn a_kernel_takes_matrices() {
 
     let error = swiglu.args(&a, &a, &b, &c).unwrap_err().to_string();
     assert!(
-        error.starts_with("b1 is 3 x 64, and in the problem") && error.contains("it is 8 x 64"),
+        error.starts_with("`b1` is 3 x 64, and in the problem") && error.contains("it is 8 x 64"),
         "{error}"
     );
     let narrow = Matrix::<bf16>::zeros(&device, m, k / 2).unwrap();
     assert!(matches!(swiglu.args(&narrow, &b, &b, &c), Err(TensorError::OperandShape { .. })));
     let halves = Matrix::<f16>::zeros(&device, m, k).unwrap();
     let error = swiglu.args(&halves, &b, &b, &c).unwrap_err().to_string();
-    assert!(error.starts_with("a is a matrix of f16, and in the problem"), "{error}");
+    assert!(error.starts_with("`a` is a matrix of f16, and in the problem"), "{error}");
     let error = swiglu.args(&a, &b, &b, &Matrix::<f16>::zeros(&device, m, n).unwrap()).unwrap_err();
     assert!(matches!(error, TensorError::OperandFormat { found: "f16", expected: "f32", .. }));
     let error = swiglu.gemm_args(&a, &b, &c).unwrap_err().to_string();

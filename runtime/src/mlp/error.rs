@@ -21,8 +21,8 @@ use crate::weights::WeightError;
 pub enum MlpError {
     /// The shape or format of down does not fit gate and up.
     #[error(
-        "down is {} x {} in {}, but gate and up are {} x {} in {}: down has their K rows of their N elements, in their format",
-        .found[0], .found[1], .formats[1], .expected[1], .expected[0], .formats[0]
+        "down is {} x {} in {}, and gate and up are {} x {} in {}: beside them down has to be {} x {} in {}",
+        .found[0], .found[1], .formats[1], .expected[1], .expected[0], .formats[0], .expected[0], .expected[1], .formats[0]
     )]
     Down {
         /// Rows and K that down has to have.

@@ -69,7 +69,7 @@ pub enum TensorError {
     Device(#[from] DeviceError),
     /// A matrix has another format than the kernel reads or writes.
     #[error(
-        "{operand} is a matrix of {found}, and in the problem {problem} it is {expected}: upload it as {expected}, or load a kernel for {found}"
+        "`{operand}` is a matrix of {found}, and in the problem {problem} it is {expected}: upload it as {expected}, or load a kernel for {found}"
     )]
     OperandFormat {
         /// The matrix.
@@ -82,7 +82,7 @@ pub enum TensorError {
         problem: Problem,
     },
     /// A matrix has another shape than the kernel's.
-    #[error("{operand} is {rows} x {columns}, and in the problem {problem} it is {expected_rows} x {expected_columns}{}", shape_help(*.operand))]
+    #[error("`{operand}` is {rows} x {columns}, and in the problem {problem} it is {expected_rows} x {expected_columns}{}", shape_help(*.operand))]
     OperandShape {
         /// The matrix.
         operand: Operand,
