@@ -48,6 +48,7 @@ mod sass;
 mod sass_audit;
 mod targets;
 mod tensors;
+mod tiles;
 mod time;
 mod times;
 mod tune_command;

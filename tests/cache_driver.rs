@@ -356,6 +356,8 @@ fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
         let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm90a]).unwrap();
         let bf16 = "bf16".parse().unwrap();
         spec.formats = Formats { a: bf16, b: bf16, c: "bf16".parse().unwrap(), ..Formats::default() };
+        // Two warpgroups, which move registers between them.
+        spec.config.set("tile", "[128, 32, 64]").unwrap();
         let (gemm, shape) = (DualGemm::new(spec), Shape::new(512, 512, 128));
         let kernel = gemm.kernel(shape, Arch::Sm90a).unwrap();
         assert!(kernel.ptx.contains("setmaxnreg.inc"), "{}", kernel.ptx);

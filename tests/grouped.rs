@@ -365,10 +365,10 @@ fn offsets_are_checked_like_tensors() {
     let operands = DeviceOperands::upload(&device, &inputs).unwrap();
     let launch = |args: &Args<'_>| kernel.launch(&device.stream(), args).unwrap_err().to_string();
     let error = launch(&Args { offsets: None, ..operands.args(&[]) });
-    assert!(error.starts_with("offsets is missing") && error.contains("16 bytes"), "{error}");
+    assert!(error.starts_with("`offsets` is missing") && error.contains("16 bytes"), "{error}");
     let short = device.upload(&[0; 12]).unwrap();
     let error = launch(&Args { offsets: Some(&short), ..operands.args(&[]) });
-    assert!(error.contains("offsets has 12 bytes") && error.contains("it has 16"), "{error}");
+    assert!(error.contains("`offsets` has 12 bytes") && error.contains("it has 16"), "{error}");
     let plain = Shape::new(40, 64, 64);
     let inputs = DualGemmInputs::generate(plain, Distribution::Full, 1).unwrap();
     let given = DeviceOperands::upload(&device, &inputs).unwrap();

@@ -316,7 +316,7 @@ fn small_chips_refuse_what_they_have_none_of_by_name() {
 }
 
 #[test]
-fn tiles_of_one_warpgroup_are_taken_where_they_load_less() {
+fn tiles_are_those_that_take_the_least_time() {
     let bf16 = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
     let e4m3 = Formats::new(OperandFormat::E4m3, OperandFormat::E4m3, OutputFormat::Bf16);
     let blocks = Formats::new(OperandFormat::E4m3Vector128, OperandFormat::E4m3Block128, OutputFormat::Bf16);
@@ -325,30 +325,30 @@ fn tiles_of_one_warpgroup_are_taken_where_they_load_less() {
         knobs.iter().for_each(|(knob, value)| config.set(knob, value).unwrap());
         validate(&Problem::dual(Shape::new(m, n, k), formats), &config, Arch::Sm90a).unwrap()
     };
-    // Padding, equal loads, equal loads that factors decide, more loads, and two waves.
-    for (formats, shape, rows) in [
-        (bf16, [192, 2048, 7168], 64),
-        (e4m3, [160, 3072, 4096], 64),
-        (bf16, [256, 2048, 7168], 128),
-        (blocks, [256, 2048, 7168], 64),
-        (blocks, [256, 4096, 7168], 128),
-        (bf16, [192, 14336, 4096], 128),
+    // Padding, a wave of small tiles, wide tiles of 64 rows, loads that are the same, and several waves (`tests/tiles.rs` has more).
+    for (formats, shape, tile) in [
+        (bf16, [192, 2048, 7168], [64, 48]),
+        (bf16, [128, 768, 2048], [64, 32]),
+        (e4m3, [160, 3072, 4096], [64, 96]),
+        (blocks, [256, 2048, 7168], [64, 64]),
+        (bf16, [256, 4096, 7168], [128, 64]),
+        (bf16, [8192, 28672, 8192], [128, 128]),
     ] {
         let plan = plan(formats, shape, &[]);
-        assert_eq!(plan.tile.m, rows, "{formats:?} {shape:?}: {}", plan.config);
+        assert_eq!([plan.tile.m, plan.tile.n], tile, "{formats:?} {shape:?}: {}", plan.config);
     }
     // Sizes beyond all memory are errors.
     let huge = Problem::dual(Shape::new(u32::MAX, u32::MAX / 16 * 8, 64), bf16);
     validate(&huge, &Config::default(), Arch::Sm90a).unwrap_err();
-    // A larger tile would leave no room for the stages.
-    assert_eq!(plan(bf16, [160, 4096, 4096], &[]).tile.m, 64);
-    assert_eq!(plan(bf16, [160, 4096, 4096], &[("stages", "7")]).tile.m, 128);
+    // A tile that leaves no room for given stages is not taken: 128 x 64 has room for 7.
+    let tile = plan(bf16, [160, 4096, 4096], &[("stages", "7")]).tile;
+    assert!(tile.m + 2 * tile.n <= 256, "{tile:?}");
     // Boxes end with A where a tile has at least 8 rows more.
     let box_rows =
         |m: u32, knobs: &[(&str, &str)]| plan(bf16, [m, 4096, 7168], knobs).tensor_maps[0].box_dims[1];
-    assert_eq!([96, 120, 121, 128].map(|m| box_rows(m, &[])), [96, 120, 128, 128]);
+    assert_eq!([96, 120, 121, 128].map(|m| box_rows(m, &[("tile", "[128, 64, 64]")])), [96, 120, 128, 128]);
     assert_eq!(box_rows(40, &[("tile", "[128, 64, 64]"), ("multicast", "a(2)")]), 64);
-    let clipped = plan(bf16, [96, 4096, 7168], &[]);
+    let clipped = plan(bf16, [96, 4096, 7168], &[("tile", "[128, 64, 64]")]);
     assert_eq!(clipped.smem.blank_bytes, 32 * 128);
     assert_eq!(clipped.k_tile_bytes()[0].1, 96 * 128);
 }

@@ -248,9 +248,9 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
     let first = graphs.first().map(|(_, times)| times.clone()).unwrap_or_default();
     let several = graphs.len() > 1;
     for (mut ready, (graph, times)) in kernels.into_iter().zip(&graphs) {
+        let whole = ready.kernel.kernel().problem;
         let row = &mut ready.row;
         let us = median(times);
-        let whole = silumin_codegen::problem::Problem::dual(problem.shape, problem.formats);
         row.us = Some(us);
         (row.us_min, row.us_max) = (Some(quantile(times, 0.0)), Some(quantile(times, 1.0)));
         row.tflops = Some(whole.operations() / us / 1e6);

@@ -6,7 +6,7 @@ use crate::reference::{self, Products};
 use crate::{inputs, raw};
 use cudarc::driver::CudaStream;
 use silumin_codegen::gate::{Expr, Product};
-use silumin_codegen::problem::{Formats, OutputFormat, Shape};
+use silumin_codegen::problem::{Formats, Operation, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::{Buffer, Device, Stream};
 use silumin_runtime::gemm::{Args, DeviceOperands, LoadedKernel};
@@ -35,8 +35,6 @@ pub struct Problem {
     pub cuda: Arc<CudaStream>,
     /// Its sizes.
     pub shape: Shape,
-    /// Its formats.
-    pub formats: Formats,
     sets: Vec<DeviceOperands>,
     vectors: Vec<(String, Buffer)>,
     scalars: Vec<(String, f32)>,
@@ -86,14 +84,13 @@ impl Problem {
             outputs.push(output("D2", kept.as_output(), &expr.pre_activation(Product::Second))?);
         }
         drop(products);
+        if spec.operation() == Operation::Gemm {
+            (operands.b2, operands.sfb2) = (None, None);
+        }
         if formats.c.has_tensor_scale() {
             operands.c_scale = Some(reference::output_scale(&outputs[0].want));
         }
-        let drawn = GateVectors::draw(
-            &expr.vectors(),
-            &silumin_codegen::problem::Problem::dual(shape, formats),
-            job.seed,
-        );
+        let drawn = GateVectors::draw(&expr.vectors(), &spec.problem(shape), job.seed);
         let vectors = silumin_runtime::gemm::upload_vectors(&drawn, device).map_err(words)?;
         let bytes: usize = inputs_of(&operands).iter().map(|buffer| buffer.len()).sum();
         let count = if job.check_only { 1 } else { ((SET_BYTES / bytes as f64) as usize + 1).clamp(2, 16) };
@@ -105,7 +102,7 @@ impl Problem {
         cuda.synchronize().map_err(|e| raw::said("cuStreamSynchronize", e))?;
         let scalars = job.scalars.clone();
         let (device, stream) = (device.clone(), stream.clone());
-        Ok(Problem { device, stream, cuda, shape, formats, sets, vectors, scalars, outputs })
+        Ok(Problem { device, stream, cuda, shape, sets, vectors, scalars, outputs })
     }
 
     /// The stream for launches.

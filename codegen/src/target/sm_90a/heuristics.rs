@@ -2,7 +2,7 @@
 
 use super::legalize::{self, sum_limit};
 use super::promotion;
-use super::{Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
+use super::{Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong, tiles};
 use crate::arch::Arch;
 use crate::config::{
     Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
@@ -15,7 +15,7 @@ use crate::plan::draft::{Draft, Settled};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 use crate::target::Target;
 use crate::target::fragments::{
-    self, COLUMN_LIMIT, WARPGROUP_ROWS, choose_store, least_busy, settle_store, share_rows, store_rule,
+    self, COLUMN_LIMIT, WARPGROUP_ROWS, choose_store, settle_store, share_rows, store_rule,
 };
 
 /// Columns of an MMA from which on decoding weights in the order they lie in can pay.
@@ -156,7 +156,7 @@ fn choose_schedule(
     }
 }
 
-/// 128 rows for two warpgroups, or 64 for one, and as many columns as leave the SMs least to do; K one swizzle span of 128 bytes.
+/// The tile, with K one swizzle span of 128 bytes.
 fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: bool, arch: Arch) -> Tile {
     let shape = problem.shape;
     let span = 128 * 8 / problem.formats.check().map_or(16, MmaKind::container_bits);
@@ -193,45 +193,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         };
         return tile((1..=most / 8).rev().map(|eights| 8 * eights).find(fits).unwrap_or(8));
     }
-    let products = strategy.products();
-    let widest = if products == 2 { 128 } else { 256 };
-    let fits = |tile: &Tile| {
-        let mut warpgroups = share(*tile, config, swap_ab, false);
-        let none = &mut Vec::new();
-        warpgroups.promotion = promotion::settle(problem, config, strategy, *tile, swap_ab, warpgroups, none);
-        warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
-            && tile.n <= widest
-            && promotion::whole_blocks(problem, tile.n)
-    };
-    let with_rows = |m: u32| {
-        let columns = (2..=widest / 16).rev().map(|n| 16 * n).filter(|n| fits(&Tile { m, n: *n, k }));
-        Tile { m, n: least_busy(problem, config, arch, m, columns).unwrap_or(128), k }
-    };
-    if ping_pong(config) || shape.typical_rows() <= 64 {
-        return with_rows(64);
-    }
-    let (tall, low) = (with_rows(128), with_rows(64));
-    let turned = Some(Tile { m: 64, n: 2 * tall.n, k }).filter(fits);
-    let less = |tile: &Tile| loads_less(problem, config, arch, products, *tile, tall);
-    [Some(low), turned].into_iter().flatten().find(less).unwrap_or(tall)
-}
-
-/// Whether a grid of tiles of one warpgroup, `low`, loads less than `tall`'s of two, in one wave (seen on an H100: 192 x 2048 x 4096 in
-/// e4m3 takes 0.77 of the time with 0.75 of the bytes, 256 x 4096 x 7168 1.25 of it with 1.25). With f32 scale factors as much is
-/// good, too: half as many threads load factors (0.86 of the time for 256 x 2048 x 7168), and rows outside of A are loaded as well.
-fn loads_less(problem: &Problem, config: &Config, arch: Arch, products: u32, low: Tile, tall: Tile) -> bool {
-    let factors = problem.formats.scales_sums();
-    let tiles = |tile: Tile| usual_tiles(problem.shape, tile.m) * u64::from(problem.shape.n.div_ceil(tile.n));
-    let rows = |tile: Tile| if factors { tile.m } else { tile.m.min(problem.shape.m) };
-    let loads = |tile: Tile| tiles(tile).saturating_mul(u64::from(rows(tile) + products * tile.n));
-    // Stages that were asked for fit as they did.
-    let size = |tile: Tile| tile.m + products * tile.n;
-    let free = config.multicast == Multicast::None
-        && (!config.stages.is_fixed() || size(low) <= size(tall))
-        && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile))
-        && problem.shape.groups == Groups::One;
-    let less = loads(low) < loads(tall) || factors && loads(low) == loads(tall);
-    free && less && tiles(low) <= u64::from(sms(config, arch))
+    tiles::choose(problem, config, strategy, swap_ab, arch, k)
 }
 
 /// Rows of weights in a tile of so many tokens: 128, or 64 where tiles of 128 leave half of the SMs without one (seen on an H100 with
@@ -256,7 +218,7 @@ fn orders_first(problem: &Problem, tile: Tile, config: &Config, arch: Arch) -> b
 }
 
 /// How warpgroups share the tile's rows: 64 each, or, of 256, 128.
-fn share(tile: Tile, config: &Config, swap_ab: bool, interleaved_rows: bool) -> Wgmma {
+pub(super) fn share(tile: Tile, config: &Config, swap_ab: bool, interleaved_rows: bool) -> Wgmma {
     let (rows, columns) = if swap_ab { (tile.n, tile.m) } else { (tile.m, tile.n) };
     let (rows, columns) =
         if interleaved_rows { (rows.saturating_mul(2), columns / 2) } else { (rows, columns) };

@@ -4,6 +4,7 @@
 //! * `legalize.rs`: what it rules out.
 //! * `heuristics.rs`: how `auto` is settled.
 //! * `interleaved.rs`: MMAs whose rows are of both products, where weights are decoded: whether, in which tiles, by whom.
+//! * `tiles.rs`: the tile that takes the least time.
 //! * `promotion.rs`: how often sums leave their tensor cores.
 //! * `plan.rs`: its part of a plan.
 //! * `view/`: its part of what templates print.
@@ -13,6 +14,7 @@ mod interleaved;
 mod legalize;
 mod plan;
 mod promotion;
+mod tiles;
 #[cfg(feature = "render")]
 pub(in crate::target) mod view;
 

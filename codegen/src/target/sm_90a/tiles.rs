@@ -1,0 +1,95 @@
+//! Which tile takes the least time where weights are read as they are: an estimate of each, from what was measured.
+//!
+//! `evidence/tiles.jsonl` has the times of 64 and 128 rows by 32 to 256 columns, for 399 problems on an H100. A test compares what is
+//! chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
+
+use super::legalize::sum_limit;
+use super::promotion;
+use super::{heuristics, ping_pong};
+use crate::arch::Arch;
+use crate::config::{Config, Multicast, Schedule, Setting, Strategy, Tile};
+use crate::heuristics::{sms, usual_tiles};
+use crate::problem::{Groups, Problem};
+use crate::target::fragments::{WARPGROUP_ROWS, least_busy};
+
+/// Parts of a clock that estimates count in.
+const PARTS: u64 = 4;
+/// Parts for a column of an MMA of 64 rows: its operands and its share of the tensor core.
+const COLUMN: u64 = 5;
+/// Parts for a row of a box outside of A, if all SMs load at once.
+const OUTSIDE: u64 = 10;
+/// Parts for the f32 scale factors of 64 rows.
+const FACTORS: u64 = 240;
+/// Parts for a tile's start and end, and for each column of its products on their way out.
+const TILE: u64 = 24_000;
+const TILE_COLUMN: u64 = 40;
+/// Bytes from DRAM in a part of a clock.
+const BYTES: u64 = 500;
+
+/// 128 rows for two warpgroups or 64 for one, and the columns whose tiles take the least time; K is `k` elements.
+pub(super) fn choose(
+    problem: &Problem,
+    config: &Config,
+    strategy: Strategy,
+    swap_ab: bool,
+    arch: Arch,
+    k: u32,
+) -> Tile {
+    let products = strategy.products();
+    let widest = if products == 2 { 128 } else { 256 };
+    let fits = |tile: &Tile| {
+        let mut warpgroups = heuristics::share(*tile, config, swap_ab, false);
+        let none = &mut Vec::new();
+        warpgroups.promotion = promotion::settle(problem, config, strategy, *tile, swap_ab, warpgroups, none);
+        warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
+            && tile.n <= widest
+            && promotion::whole_blocks(problem, tile.n)
+    };
+    let of_rows = |m: u32| (2..=widest / 16).map(move |n| Tile { m, n: 16 * n, k }).filter(fits);
+    let with_rows = |m: u32| {
+        let n = least_busy(problem, config, arch, m, of_rows(m).rev().map(|tile| tile.n));
+        Tile { m, n: n.unwrap_or(128), k }
+    };
+    if ping_pong(config) || problem.shape.typical_rows() <= WARPGROUP_ROWS {
+        return with_rows(WARPGROUP_ROWS);
+    }
+    let usual = with_rows(2 * WARPGROUP_ROWS);
+    let measured = config.multicast == Multicast::None
+        && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile))
+        && problem.shape.groups == Groups::One;
+    if !measured {
+        return usual;
+    }
+    // Stages that were asked for fit as they do with the usual tile.
+    let size = |tile: &Tile| tile.m + products * tile.n;
+    let has_room = |tile: &Tile| !config.stages.is_fixed() || size(tile) <= size(&usual);
+    // The first of equals: more and smaller tiles have more reads of DRAM under way.
+    let candidates = of_rows(WARPGROUP_ROWS).chain(of_rows(2 * WARPGROUP_ROWS)).filter(has_room);
+    candidates.min_by_key(|tile| estimate(problem, config, arch, products, *tile)).unwrap_or(usual)
+}
+
+/// Time of all tiles, in parts of a clock. A step of K takes as long as its loads, by the SMs that load at once, and its MMAs together.
+/// All weights come from DRAM once.
+fn estimate(problem: &Problem, config: &Config, arch: Arch, products: u32, tile: Tile) -> u64 {
+    let shape = problem.shape;
+    let sms = u64::from(sms(config, arch));
+    let tiles = usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n).into());
+    let (rows, columns) = (u64::from(tile.m), u64::from(products) * u64::from(tile.n));
+    let factors = problem.formats.scales_sums();
+    // Boxes end with A where it has fewer rows than one tile, but for those beside f32 scale factors.
+    let (loaded, outside) = match shape.m < tile.m && !factors {
+        true => (u64::from(shape.m), 0),
+        false => (rows, u64::from(shape.m.next_multiple_of(tile.m) - shape.m)),
+    };
+    let groups = rows / u64::from(WARPGROUP_ROWS);
+    // Rows outside cost nothing while half of the SMs load, and more from there on.
+    let busy = (12 * tiles).saturating_sub(7 * sms).min(4 * sms);
+    let step = PARTS * (loaded + columns) * tiles.min(sms) / sms
+        + COLUMN * groups * columns
+        + OUTSIDE * outside * busy / (4 * sms)
+        + if factors { FACTORS * groups } else { 0 };
+    let steps = u64::from(shape.k.div_ceil(tile.k));
+    let rounds = tiles.div_ceil(sms);
+    let bytes = problem.a_bytes() + u64::from(products) * problem.b_bytes();
+    rounds.saturating_mul(steps * step + TILE + TILE_COLUMN * columns).max(bytes / BYTES)
+}
