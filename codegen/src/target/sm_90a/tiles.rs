@@ -23,8 +23,6 @@ const FACTORS: u64 = 240;
 /// Parts for a tile's start and end, and for each column of its products on their way out.
 const TILE: u64 = 24_000;
 const TILE_COLUMN: u64 = 40;
-/// Bytes from DRAM in a part of a clock.
-const BYTES: u64 = 500;
 
 /// 128 rows for two warpgroups or 64 for one, and the columns whose tiles take the least time; K is `k` elements.
 pub(super) fn choose(
@@ -63,13 +61,11 @@ pub(super) fn choose(
     // Stages that were asked for fit as they do with the usual tile.
     let size = |tile: &Tile| tile.m + products * tile.n;
     let has_room = |tile: &Tile| !config.stages.is_fixed() || size(tile) <= size(&usual);
-    // The first of equals: more and smaller tiles have more reads of DRAM under way.
     let candidates = of_rows(WARPGROUP_ROWS).chain(of_rows(2 * WARPGROUP_ROWS)).filter(has_room);
     candidates.min_by_key(|tile| estimate(problem, config, arch, products, *tile)).unwrap_or(usual)
 }
 
 /// Time of all tiles, in parts of a clock. A step of K takes as long as its loads, by the SMs that load at once, and its MMAs together.
-/// All weights come from DRAM once.
 fn estimate(problem: &Problem, config: &Config, arch: Arch, products: u32, tile: Tile) -> u64 {
     let shape = problem.shape;
     let sms = u64::from(sms(config, arch));
@@ -90,6 +86,5 @@ fn estimate(problem: &Problem, config: &Config, arch: Arch, products: u32, tile:
         + if factors { FACTORS * groups } else { 0 };
     let steps = u64::from(shape.k.div_ceil(tile.k));
     let rounds = tiles.div_ceil(sms);
-    let bytes = problem.a_bytes() + u64::from(products) * problem.b_bytes();
-    rounds.saturating_mul(steps * step + TILE + TILE_COLUMN * columns).max(bytes / BYTES)
+    rounds.saturating_mul(steps * step + TILE + TILE_COLUMN * columns)
 }
