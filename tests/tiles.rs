@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 /// Time of the chosen tile over that of the fastest: the geometric mean of a set and the worst of all.
-const MEAN: f64 = 1.045;
+const MEAN: f64 = 1.04;
 const WORST: f64 = 1.35;
 /// Part of the problems whose chosen tile was measured.
 const KNOWN: f64 = 0.85;
@@ -19,14 +19,14 @@ fn formats(names: &str) -> Formats {
     Formats { a: operand(a), b: operand(b), c: c.parse::<OutputFormat>().unwrap(), products: None }
 }
 
-/// The tile that `auto` takes for a problem, such as `64x32`.
+/// The tile that `auto` takes for a problem, such as `64x32`, or `8x128 swapped` with weights as rows.
 fn chosen(of: &Value) -> String {
     let gate = if of["products"] == 2 { "silu(A @ B1) * (A @ B2)" } else { "A @ B" };
     let mut spec = Spec::new(gate.parse().unwrap(), &[Arch::Sm90a]).unwrap();
     spec.formats = formats(of["formats"].as_str().unwrap());
     let [m, n, k] = [0, 1, 2].map(|side| of["shape"][side].as_u64().unwrap() as u32);
-    let tile = spec.plan(Shape::new(m, n, k), Arch::Sm90a).unwrap().tile;
-    format!("{}x{}", tile.m, tile.n)
+    let plan = spec.plan(Shape::new(m, n, k), Arch::Sm90a).unwrap();
+    format!("{}x{}{}", plan.tile.m, plan.tile.n, if plan.swap_ab { " swapped" } else { "" })
 }
 
 #[test]

@@ -232,19 +232,27 @@ fn rules_of_warpgroups_say_what_was_chosen() {
     };
     let large = Shape::new(512, 4096, 4096);
     for (shape, knobs, knob, value, says) in [
-        (large, &[][..], "tile", "[128, 128, 64]", "128 leaves the busiest of 132 SMs least to do"),
+        (
+            large,
+            &[][..],
+            "tile",
+            "[128, 128, 64]",
+            "128 x 128 is estimated to take the least time on 132 SMs",
+        ),
         (Shape::new(16, 14336, 4096), &[], "tile", "[16, 128, 64]", "weights are the rows of 2 warpgroups"),
         (
             Shape::new(16, 4096, 4096),
-            &[],
+            &[("swap_ab", "on")],
             "tile",
             "[16, 64, 64]",
             "rows of one warpgroup: with 64 rows a tile",
         ),
+        (Shape::new(16, 4096, 4096), &[], "tile", "[64, 32, 64]", "64 x 32 is estimated"),
+        (Shape::new(16, 4096, 4096), &[], "swap_ab", "off", "for more SMs than weights"),
         // 8 rows reach at most 8 groups, which have 6 tiles of 128 each: 48 tiles.
         (Shape::new(8, 768, 2048).grouped(128), &[], "tile", "[8, 64, 64]", "rows of one warpgroup"),
         (Shape::new(1024, 768, 2048).grouped(128), &[], "tile", "[8, 128, 64]", "rows of 2 warpgroups"),
-        (Shape::new(16, 4096, 4096), &[], "swap_ab", "on", "few tokens"),
+        (Shape::new(16, 14336, 4096), &[], "swap_ab", "on", "few tokens"),
         (large, &[], "consumers", "cooperative", "both warpgroups on one tile"),
         (large, &[("consumers", "ping_pong")], "schedule", "persistent", "tiles that follow each other"),
         (large, &[], "cta_group", "1", "one warpgroup's"),

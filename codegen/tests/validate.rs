@@ -328,7 +328,9 @@ fn tiles_are_those_that_take_the_least_time() {
     // Padding, a wave of small tiles, wide tiles of 64 rows, loads that are the same, and several waves (`tests/tiles.rs` has more).
     for (formats, shape, tile) in [
         (bf16, [192, 2048, 7168], [64, 48]),
-        (bf16, [128, 768, 2048], [64, 32]),
+        (bf16, [128, 1536, 4096], [64, 32]),
+        (bf16, [8, 2048, 7168], [64, 16]),
+        (bf16, [8, 14336, 4096], [8, 128]),
         (e4m3, [160, 3072, 4096], [64, 96]),
         (blocks, [256, 2048, 7168], [64, 64]),
         (bf16, [256, 4096, 7168], [128, 64]),

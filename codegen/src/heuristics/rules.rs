@@ -16,10 +16,12 @@ pub(crate) enum Rule {
     DecodedInRegisters,
     TokensAreColumns,
     NarrowTile,
+    NarrowTiles,
     WideTile,
     LeastWork,
     WarpgroupColumns,
     WarpgroupRows,
+    LeastTime,
     WarpColumns { shortened: bool },
     WarpRows { shortened: bool },
     // CTAs.
@@ -111,6 +113,9 @@ impl Rule {
                     "weights fill the MMA's {rows} rows; tokens are its columns, as many as there are"
                 );
             }
+            Rule::NarrowTiles => {
+                "few columns: narrow tiles with tokens as rows are for more SMs than weights as rows"
+            }
             Rule::NarrowTile => {
                 return format!("N = 64 leaves no SM with two tiles: {} CTAs on {sms} SMs", plan.ctas());
             }
@@ -136,17 +141,14 @@ impl Rule {
             }
             Rule::WarpgroupRows => {
                 return format!(
-                    "{} rows, {}; of all N, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
-                    plan.cta_rows,
-                    match plan.cta_rows == 64 && plan.problem.shape.typical_rows() > 64 && !plan.takes_turns()
-                    {
-                        true if plan.problem.formats.scales_sums() => {
-                            "one warpgroup's: with 128 the grid would load as much or more"
-                        }
-                        true => "one warpgroup's: with 128 the grid would load more",
-                        false => "64 for each MMA",
-                    },
-                    plan.tile.n
+                    "{} rows, 64 for each MMA; of all N, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
+                    plan.cta_rows, plan.tile.n
+                );
+            }
+            Rule::LeastTime => {
+                return format!(
+                    "{} x {} is estimated to take the least time on {sms} SMs; K is one 128-byte swizzle span of a row, or the problem's",
+                    plan.cta_rows, plan.tile.n
                 );
             }
             Rule::WarpColumns { shortened } => {

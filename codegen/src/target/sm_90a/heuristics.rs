@@ -27,10 +27,14 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..asked.with_rows_for(problem.formats) };
     let mut rules = Rules::default();
     let strategy = rules.settle("strategy", config.strategy, || choose_strategy(problem));
-    let (swap_ab, rule) = swaps(problem, config);
+    let (swap_ab, rule) = swaps(problem, config, arch);
     rules.note("swap_ab", rule);
     let tile = rules.settle("tile", config.tile, || {
-        let rule = if swap_ab { Rule::WarpgroupColumns } else { Rule::WarpgroupRows };
+        let rule = match swap_ab {
+            true => Rule::WarpgroupColumns,
+            false if tiles::estimates(problem, config) => Rule::LeastTime,
+            false => Rule::WarpgroupRows,
+        };
         (choose_tile(problem, config, strategy, swap_ab, arch), rule)
     });
     let accumulators = rules.settle("accumulators", config.accumulators, || {
@@ -88,14 +92,18 @@ fn settle(
     Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
 }
 
-/// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
-fn swaps(problem: &Problem, config: &Config) -> (bool, Rule) {
+/// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows, and many columns.
+fn swaps(problem: &Problem, config: &Config, arch: Arch) -> (bool, Rule) {
     if decodes(problem) {
         return (config.swap_ab != Setting::Fixed(Switch::Off), Rule::DecodedInRegisters);
     }
     let free = config.accumulators != Setting::Fixed(Accumulators::SideBySide)
         && config.multicast == Multicast::None;
-    fragments::swaps(problem, config, free)
+    let (swaps, rule) = fragments::swaps(problem, config, free);
+    match swaps && config.swap_ab == Setting::Auto && tiles::spreads(problem, config, arch) {
+        true => (false, Rule::NarrowTiles),
+        false => (swaps, rule),
+    }
 }
 
 /// One MMA of both products where it takes their columns: it reads A once. Not of 8-bit elements, whose sums leave the

@@ -14,8 +14,8 @@ const WARM_UP: usize = 3;
 /// Launches captured from a stream, to be replayed and timed: a kernel's time without the host's cost of launching
 /// it.
 ///
-/// The method is that of published comparisons: each set of operands once for an estimate; a graph of as many rounds
-/// over all sets as take the given time; three replays to warm up. Then each replay runs between two events.
+/// The method is that of published comparisons: replays of one round over all sets of operands for an estimate; a graph of as
+/// many rounds as take the given time; three replays to warm up. Then each replay runs between two events.
 pub struct Replay {
     graph: CudaGraph,
     stream: Arc<CudaStream>,
@@ -65,24 +65,36 @@ impl Replay {
         let events = events(cuda).map_err(|error| said(failed("cuEventCreate", error)))?;
         round()?;
         cuda.synchronize().map_err(|error| said(failed("cuStreamSynchronize", error)))?;
-        let once = between(cuda, &events, round, said)? / sets.max(1) as f64;
-        let rounds = ((length.as_secs_f64() * 1e6 / once.max(1.0) / sets.max(1) as f64) as usize).max(1);
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        cuda.begin_capture(mode).map_err(|error| said(failed("cuStreamBeginCapture", error)))?;
-        let captured = (0..rounds).try_for_each(|_| round());
-        // The stream is taken out of its capture even where a launch failed.
-        let graph = cuda.end_capture(sys::CUgraphInstantiate_flags(0));
-        captured?;
-        let none =
-            || DeviceError::Driver { call: "cuStreamEndCapture", reason: "nothing was captured".to_owned() };
-        let graph = graph.map_err(|error| said(failed("cuStreamEndCapture", error)))?;
-        let graph = graph.ok_or_else(|| said(none()))?;
-        let replay = Self { graph, stream: cuda.clone(), events, launches: rounds * sets };
+        let of_rounds = |rounds: usize, events| -> Result<Self, E> {
+            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+            cuda.begin_capture(mode).map_err(|error| said(failed("cuStreamBeginCapture", error)))?;
+            let captured = (0..rounds).try_for_each(|_| round());
+            // The stream is taken out of its capture even where a launch failed.
+            let graph = cuda.end_capture(sys::CUgraphInstantiate_flags(0));
+            captured?;
+            let none = || DeviceError::Driver {
+                call: "cuStreamEndCapture",
+                reason: "nothing was captured".to_owned(),
+            };
+            let graph = graph.map_err(|error| said(failed("cuStreamEndCapture", error)))?;
+            let graph = graph.ok_or_else(|| said(none()))?;
+            let replay = Self { graph, stream: cuda.clone(), events, launches: rounds * sets };
+            for _ in 0..WARM_UP {
+                replay.start().map_err(said)?;
+            }
+            cuda.synchronize().map_err(|error| said(failed("cuStreamSynchronize", error)))?;
+            Ok(replay)
+        };
+        // The estimate comes from a graph, too: launches one by one take as long as the host needs for them, and the first of a
+        // process much longer. A short graph's start would count for more than that of those that it is compared with.
+        let one = of_rounds(1, events)?;
+        let mut once = f64::INFINITY;
         for _ in 0..WARM_UP {
-            replay.start().map_err(said)?;
+            once = once.min(one.time().map_err(said)?);
         }
-        cuda.synchronize().map_err(|error| said(failed("cuStreamSynchronize", error)))?;
-        Ok(replay)
+        let Self { events, .. } = one;
+        let rounds = ((length.as_secs_f64() * 1e6 / once.max(1.0) / sets.max(1) as f64) as usize).max(1);
+        of_rounds(rounds, events)
     }
 
     /// Launches per replay.
