@@ -25,7 +25,8 @@ knobs! {
     /// Kernels that compute C together. Auto: `interleaved`.
     strategy: Setting<Strategy>,
     /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 rows (256 for a pair), one 128-byte span of K, and the
-    /// columns that leave the busiest SM the least work.
+    /// columns that leave the busiest SM the least work; on sm_90a the 64 or 128 rows and the columns that are estimated to take
+    /// the least time.
     tile: Setting<Tile>,
     /// CTAs that issue one MMA together: 1, or a cluster of 2 along M. Auto: 2 if M is more than one CTA's 128 rows and no other
     /// knob that is set rules it out.
@@ -34,7 +35,7 @@ knobs! {
     /// loop (`tcgen05` kernels). Auto: 1.
     ctas_per_sm: Setting<CtasPerSm>,
     /// Whether weights take the MMA's M side and tokens its N side, so that few tokens make a narrow MMA. Auto: on if M is at most
-    /// 64 and the tile does not say otherwise.
+    /// 64 (on sm_90a 32, and N is large) and the tile does not say otherwise.
     swap_ab: Setting<Switch>,
     /// Tiles of A or B that the CTAs, or pairs, of a cluster share.
     multicast: Multicast,

@@ -482,7 +482,8 @@ impl Mlp {
 
     /// Computes `out = down(act(gate(x)) * up(x)) + residual` for `tokens` rows of x.
     ///
-    /// `x` is `[tokens, hidden]`; `residual` and `out` are `[rows, hidden]` with the rows of [`Mlp::rows`], all
+    /// `x` is `[tokens, hidden]`, or `[rows, hidden]` with the rows of [`Mlp::rows`], of which the last do not matter: Hopper
+    /// reads rows that a buffer has faster than rows that it lacks. `residual` and `out` are `[rows, hidden]`. All are
     /// row-major in the format of the options. What `out` holds beyond row `tokens` is meaningless. `residual` may be
     /// `out` itself. No device memory is allocated, and on a GPU nothing is waited for, so that a stream that captures a
     /// CUDA graph can take it.
@@ -506,7 +507,10 @@ impl Mlp {
         let middle = self.middle.of(rows)?;
         let a = match &self.quantised {
             None => None,
-            Some(quantised) => Some(quantised.run(stream, x, tokens, rows)?),
+            Some(quantised) => {
+                let x = x.slice(0, tokens as usize * self.row_bytes())?;
+                Some(quantised.run(stream, &x, tokens, rows)?)
+            }
         };
         let (codes, sfa, x_scales) = match &a {
             Some(part) => (&part.codes, part.scales.as_ref(), part.row_scales.as_ref()),
@@ -526,7 +530,7 @@ impl Mlp {
         };
         let args = args.vectors(&scales);
         // Quantised tokens lie in a buffer that has the bucket's rows.
-        let short = self.quantised.is_none() && tokens < rows;
+        let short = self.quantised.is_none() && x.len() < rows as usize * self.row_bytes();
         up.launch(stream, &if short { args.rows(tokens) } else { args })?;
         // The middle of the tokens with a scale for each, where the first kernel could not quantise it.
         let tokens_of = |buffer: &Buffer| buffer.slice(0, buffer.len() / rows as usize * tokens as usize);
@@ -582,7 +586,8 @@ impl Mlp {
                 }
             }
         };
-        check("x", x, tokens)?;
+        // With the bucket's rows, too.
+        check("x", x, if x.len() == rows as usize * self.row_bytes() { rows } else { tokens })?;
         check("out", out, rows)?;
         if let Some(residual) = residual {
             check("residual", residual, rows)?;
