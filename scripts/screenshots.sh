@@ -49,7 +49,7 @@ terminal() {
   script --quiet --return --command "stty cols 250; exec $silumin $*" /dev/null >"$text" || fail "$picture: the command failed"
   {
     printf '<!doctype html><meta charset="utf-8"><style>body{margin:0;background:#1d2021;color:#d5c4a1}'
-    printf 'pre{margin:16px;font:13px/1.45 monospace}b{color:#fff}</style><pre><b>$ silumin %s</b>\n' "${*//\>/&gt;}"
+    printf 'pre{margin:16px;font:13px/1.45 monospace}b{color:#fff}</style><pre><b>$ silumin %s</b>\n' "${*//\>/\&gt;}"
     sed -e 's/.*\x1b\[2K//; s/\r//g; s/&/\&amp;/g; s/</\&lt;/g; s/>/\&gt;/g; s/\x1b\[1m/<b>/g; s/\x1b\[0m/<\/b>/g' "$text"
     printf '</pre>'
   } >"$html"

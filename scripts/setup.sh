@@ -31,8 +31,12 @@ install_packages() {
   can_be_root || fail "these packages are missing and this user has neither root nor password-less sudo; run: sudo apt-get install ${missing[*]}"
   say "installing ${missing[*]}"
   as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
-    fail "could not install ${missing[*]}; Debian 12 has LLVM 22 in its security updates: is \`deb http://deb.debian.org/debian-security bookworm-security main\` among the sources of apt?"
+  if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; then
+    case " ${missing[*]}" in
+      *" llvm-22"*) fail "could not install ${missing[*]}; Debian 12 has LLVM 22 in its security updates: is \`deb http://deb.debian.org/debian-security bookworm-security main\` among the sources of apt?" ;;
+      *) fail "could not install ${missing[*]}" ;;
+    esac
+  fi
 }
 
 command -v cargo >/dev/null || fail "cargo is not on the PATH; install Rust first (https://rustup.rs)"

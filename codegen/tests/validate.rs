@@ -325,7 +325,7 @@ fn tiles_are_those_that_take_the_least_time() {
         knobs.iter().for_each(|(knob, value)| config.set(knob, value).unwrap());
         validate(&Problem::dual(Shape::new(m, n, k), formats), &config, Arch::Sm90a).unwrap()
     };
-    // Padding, a wave of small tiles, wide tiles of 64 rows, loads that are the same, and several waves (`tests/tiles.rs` has more).
+    // `tests/tiles.rs` has more, with their times.
     for (formats, shape, tile) in [
         (bf16, [192, 2048, 7168], [64, 48]),
         (bf16, [128, 1536, 4096], [64, 32]),
@@ -342,9 +342,18 @@ fn tiles_are_those_that_take_the_least_time() {
     // Sizes beyond all memory are errors.
     let huge = Problem::dual(Shape::new(u32::MAX, u32::MAX / 16 * 8, 64), bf16);
     validate(&huge, &Config::default(), Arch::Sm90a).unwrap_err();
-    // A tile that leaves no room for given stages is not taken: 128 x 64 has room for 7.
-    let tile = plan(bf16, [160, 4096, 4096], &[("stages", "7")]).tile;
-    assert!(tile.m + 2 * tile.n <= 256, "{tile:?}");
+    // Tiles that leave no room for given stages are not taken.
+    for (shape, stages) in [([160, 4096, 4096], "7"), ([8, 6144, 4096], "12"), ([128, 5632, 4096], "10")] {
+        plan(bf16, shape, &[("stages", stages)]);
+    }
+    assert!(
+        !plan(bf16, [8, 6144, 4096], &[]).swap_ab && plan(bf16, [8, 6144, 4096], &[("stages", "12")]).swap_ab
+    );
+    for arch in [Arch::Sm90a, Arch::Sm120a] {
+        let none = Config { sms: Setting::Fixed(0), ..Config::default() };
+        let errors = validate(&Problem::dual(Shape::new(200, 512, 512), bf16), &none, arch).unwrap_err();
+        assert!(errors[0].to_string().starts_with("sms: 0 is not"), "{}", explain(&errors));
+    }
     // Boxes end with A where a tile has at least 8 rows more.
     let box_rows =
         |m: u32, knobs: &[(&str, &str)]| plan(bf16, [m, 4096, 7168], knobs).tensor_maps[0].box_dims[1];

@@ -84,7 +84,7 @@ fn warm_up_and_launches_are_ranges() {
     let start = EVENTS.lock().unwrap().len();
     let kernels = gemm.warmup(&device, &[shape]).unwrap();
     let warmup = here(start);
-    assert_eq!(warmup.first(), Some(&Event::Push("silumin warm-up, 1 kernels".to_owned())), "{warmup:?}");
+    assert_eq!(warmup.first(), Some(&Event::Push("silumin warm-up, 1 kernel".to_owned())), "{warmup:?}");
     assert_eq!(warmup.last(), Some(&Event::Pop));
     let loads = "silumin load 4 x 64 x 128".to_owned();
     assert!(EVENTS.lock().unwrap()[start..].iter().any(|(_, event)| *event == Event::Push(loads.clone())));

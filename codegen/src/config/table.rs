@@ -35,7 +35,7 @@ knobs! {
     /// loop (`tcgen05` kernels). Auto: 1.
     ctas_per_sm: Setting<CtasPerSm>,
     /// Whether weights take the MMA's M side and tokens its N side, so that few tokens make a narrow MMA. Auto: on if M is at most
-    /// 64 (on sm_90a 32, and N is large) and the tile does not say otherwise.
+    /// 64 (on sm_90a 32 and N is large, on sm_120a 32) and the tile does not say otherwise.
     swap_ab: Setting<Switch>,
     /// Tiles of A or B that the CTAs, or pairs, of a cluster share.
     multicast: Multicast,

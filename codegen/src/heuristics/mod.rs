@@ -16,9 +16,9 @@ use crate::target::Isa;
 /// Tokens up to which weights take the row side of an MMA of 128 rows: half of what it has.
 pub(crate) const FEW_TOKENS: u32 = 64;
 
-/// SMs that the kernel is made for.
+/// SMs that the kernel is made for; at least one, as long as a given 0 is not refused yet.
 pub(crate) fn sms(asked: &Config, arch: Arch) -> u32 {
-    asked.sms.unwrap_or_else(|| arch.limits().sms)
+    asked.sms.unwrap_or_else(|| arch.limits().sms).max(1)
 }
 
 /// CTAs that run on them at once.

@@ -114,7 +114,7 @@ impl Rule {
                 );
             }
             Rule::NarrowTiles => {
-                "few columns: narrow tiles with tokens as rows are for more SMs than weights as rows"
+                "few columns: more SMs get a narrow tile with tokens as rows than a tile of 128 rows of weights"
             }
             Rule::NarrowTile => {
                 return format!("N = 64 leaves no SM with two tiles: {} CTAs on {sms} SMs", plan.ctas());

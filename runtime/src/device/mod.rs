@@ -294,7 +294,7 @@ impl Device {
 
     /// The device with line information in the machine code that the driver makes of PTX, so that Nsight Compute shows
     /// each instruction beside its line of PTX. Off by default. The code is the same; a cache keeps it as an entry of its
-    /// own. A cache that compiles with ptxas has `Ptxas::with_line_info` for this. The emulated device reports lines always.
+    /// own. A cache that compiles with ptxas has `Ptxas::with_line_info` for this. The emulated device always reports lines.
     #[must_use]
     pub fn with_line_info(self, line_info: bool) -> Self {
         Self { line_info, ..self }

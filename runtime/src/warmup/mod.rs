@@ -262,7 +262,7 @@ impl<'a> Warmup<'a> {
         wanted.retain(|shape| seen.insert(*shape));
         let (of, done) = (wanted.len(), AtomicUsize::new(0));
         let chooser = Chooser::new(self.gemm, device, &self.tuning);
-        let _range = range(format_args!("warm-up, {of} kernels"));
+        let _range = range(format_args!("warm-up, {of} kernel{}", if of == 1 { "" } else { "s" }));
         let make = |shape: Shape| {
             let _range = range(format_args!("load {shape}"));
             let start = Instant::now();

@@ -27,12 +27,12 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..asked.with_rows_for(problem.formats) };
     let mut rules = Rules::default();
     let strategy = rules.settle("strategy", config.strategy, || choose_strategy(problem));
-    let (swap_ab, rule) = swaps(problem, config, arch);
+    let (swap_ab, rule) = swaps(problem, config, strategy, arch);
     rules.note("swap_ab", rule);
     let tile = rules.settle("tile", config.tile, || {
         let rule = match swap_ab {
             true => Rule::WarpgroupColumns,
-            false if tiles::estimates(problem, config) => Rule::LeastTime,
+            false if tiles::estimates(problem, config, strategy) => Rule::LeastTime,
             false => Rule::WarpgroupRows,
         };
         (choose_tile(problem, config, strategy, swap_ab, arch), rule)
@@ -92,15 +92,15 @@ fn settle(
     Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
 }
 
-/// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows, and many columns.
-fn swaps(problem: &Problem, config: &Config, arch: Arch) -> (bool, Rule) {
+/// Whether weights take the MMA's row side: for few tokens and many columns.
+fn swaps(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> (bool, Rule) {
     if decodes(problem) {
         return (config.swap_ab != Setting::Fixed(Switch::Off), Rule::DecodedInRegisters);
     }
     let free = config.accumulators != Setting::Fixed(Accumulators::SideBySide)
         && config.multicast == Multicast::None;
     let (swaps, rule) = fragments::swaps(problem, config, free);
-    match swaps && config.swap_ab == Setting::Auto && tiles::spreads(problem, config, arch) {
+    match swaps && config.swap_ab == Setting::Auto && tiles::spreads(problem, config, strategy, arch) {
         true => (false, Rule::NarrowTiles),
         false => (swaps, rule),
     }

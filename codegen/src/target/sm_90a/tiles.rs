@@ -1,7 +1,7 @@
 //! Which tile takes the least time where weights are read as they are: an estimate of each, from what was measured.
 //!
-//! `evidence/tiles.jsonl` has the times of 64 and 128 rows by 32 to 256 columns, for 399 problems on an H100. A test compares what is
-//! chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
+//! `evidence/tiles.jsonl` has the times of 578 problems on an H100: tiles of 64 and 128 rows by 8 to 256 columns, and of weights as
+//! rows. A test compares what is chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
 
 use super::legalize::sum_limit;
 use super::promotion;
@@ -14,6 +14,10 @@ use crate::target::fragments::{WARPGROUP_ROWS, least_busy};
 
 /// Parts of a clock that estimates count in.
 const PARTS: u64 = 4;
+/// Tokens up to which times were measured. With more, tiles of 128 rows take turns on all SMs.
+const MOST_TOKENS: u32 = 1024;
+/// Shared memory for barriers, at most.
+const BARRIERS: u64 = 2048;
 /// Parts for a column of an MMA of 64 rows: its operands and its share of the tensor core.
 const COLUMN: u64 = 5;
 /// Parts for a row of a box outside of A, if all SMs load at once.
@@ -50,54 +54,63 @@ pub(super) fn choose(
     };
     let few = problem.shape.typical_rows() <= WARPGROUP_ROWS;
     let usual = with_rows(if few || ping_pong(config) { WARPGROUP_ROWS } else { 2 * WARPGROUP_ROWS });
-    if !estimates(problem, config) {
+    if !estimates(problem, config, strategy) {
         return usual;
     }
-    // Stages that were asked for fit as they do with the usual tile.
-    let size = |tile: &Tile| tile.m + products * tile.n;
-    let has_room = |tile: &Tile| !config.stages.is_fixed() || size(tile) <= size(&usual);
+    // Given stages have to fit, each of 128 bytes of K. Staging of C gives way to them.
+    let room = u64::from(arch.limits().smem_bytes).saturating_sub(BARRIERS);
+    let stage = |tile: &Tile| 128 * u64::from(tile.m + products * tile.n);
+    let has_room = |tile: &Tile| match config.stages {
+        Setting::Fixed(stages) => stage(tile).saturating_mul(stages.into()) <= room,
+        Setting::Auto => true,
+    };
     let tall = of_rows(2 * WARPGROUP_ROWS).filter(|_| !few);
     let candidates = of_rows(WARPGROUP_ROWS).chain(tall).filter(has_room);
     candidates.min_by_key(|tile| estimate(problem, config, arch, products, *tile)).unwrap_or(usual)
 }
 
-/// Whether few tokens are better the rows of narrow tiles, of which most SMs have one, than the columns of tiles of 64 or 128 rows of
-/// weights, which leave most SMs without one. Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in
-/// bf16 (0.74 with N below 1500), 1.00 in e4m3, 0.96 in bf16 with one product. Boxes beside f32 scale factors do not end with A.
-pub(super) fn spreads(problem: &Problem, config: &Config, arch: Arch) -> bool {
+/// Whether few tokens are rows. Most SMs then get a narrow tile; tiles of 64 or 128 rows of weights leave most SMs without one.
+/// Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in bf16 (0.74 with N below 1500), 1.00 in e4m3,
+/// 0.96 in bf16 with one product. Boxes beside f32 scale factors do not end with A. Given stages may be as many as weights as rows
+/// leave room for.
+pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> bool {
     let tiles = usual_tiles(problem.shape, 2 * WARPGROUP_ROWS)
         .saturating_mul(problem.shape.n.div_ceil(2 * WARPGROUP_ROWS).into());
-    estimates(problem, config)
+    estimates(problem, config, strategy)
         && !problem.formats.scales_sums()
+        && !config.stages.is_fixed()
         && 5 * tiles <= 2 * u64::from(sms(config, arch))
 }
 
-/// Whether tiles are chosen by their estimates: for grids that were measured.
-pub(super) fn estimates(problem: &Problem, config: &Config) -> bool {
+/// Whether tiles are chosen by their estimates: for grids like those that were measured.
+pub(super) fn estimates(problem: &Problem, config: &Config, strategy: Strategy) -> bool {
     config.multicast == Multicast::None
         && !ping_pong(config)
         && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile))
+        && matches!(strategy, Strategy::Interleaved | Strategy::Single)
         && problem.shape.groups == Groups::One
+        && problem.shape.m <= MOST_TOKENS
 }
 
 /// Time of all tiles, in parts of a clock. A step of K takes as long as its loads, by the SMs that load at once, and its MMAs together.
 fn estimate(problem: &Problem, config: &Config, arch: Arch, products: u32, tile: Tile) -> u64 {
     let shape = problem.shape;
-    let sms = u64::from(sms(config, arch));
+    let (chip, sms) = (u64::from(arch.limits().sms), u64::from(sms(config, arch)));
     let tiles = usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n).into());
     let (rows, columns) = (u64::from(tile.m), u64::from(products) * u64::from(tile.n));
     let factors = problem.formats.scales_sums();
-    // Boxes end with A where it has fewer rows than one tile, but for those beside f32 scale factors.
+    // Boxes end with A where it has 8 rows fewer than one tile, but not beside f32 scale factors. Fewer than 8 outside cost nothing.
     let (loaded, outside) = match shape.m < tile.m && !factors {
         true => (u64::from(shape.m), 0),
         false => (rows, u64::from(shape.m.next_multiple_of(tile.m) - shape.m)),
     };
     let groups = rows / u64::from(WARPGROUP_ROWS);
-    // Rows outside cost nothing while half of the SMs load, and more from there on.
-    let busy = (12 * tiles).saturating_sub(7 * sms).min(4 * sms);
-    let step = PARTS * (loaded + columns) * tiles.min(sms) / sms
+    // Rows outside cost nothing while 7/12 of the SMs load, and all from 11/12 on.
+    let loading = tiles.min(sms);
+    let busy = (12 * loading).saturating_sub(7 * chip).min(4 * chip);
+    let step = PARTS * (loaded + columns) * loading / chip
         + COLUMN * groups * columns
-        + OUTSIDE * outside * busy / (4 * sms)
+        + OUTSIDE * outside * busy / (4 * chip)
         + if factors { FACTORS * groups } else { 0 };
     let steps = u64::from(shape.k.div_ceil(tile.k));
     let rounds = tiles.div_ceil(sms);
