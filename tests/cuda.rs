@@ -448,7 +448,10 @@ fn memory_is_checked_as_on_every_device() {
         kernel.launch(&device.stream(), &operands.args(&[])).unwrap();
         let elsewhere = DeviceOperands::upload(&emulated, &inputs).unwrap();
         let error = kernel.launch(&device.stream(), &elsewhere.args(&[])).unwrap_err().to_string();
-        assert!(error.contains("another device (emulated sm_100a)"), "{error}");
+        assert!(
+            error.contains("another device (emulated sm_100a, number ") && error.contains("(GPU 0, "),
+            "{error}"
+        );
         assert!(kernel.launch(&emulated.stream(), &operands.args(&[])).is_err());
         // cudarc's own memory and streams.
         let stream = device.stream().cuda().unwrap().context().new_stream().unwrap();

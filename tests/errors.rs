@@ -13,6 +13,7 @@ use silumin::{
     LoadedKernel, Matrix, Shape, Spec, Warmup,
 };
 use silumin_cli::emit;
+use silumin_testkit::root;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
@@ -134,8 +135,26 @@ const REFUSED: &[(&str, &[&str])] = &[
 /// Errors that no flag causes.
 const WITHOUT_FLAG: [&str; 1] = ["Name"];
 
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+/// Characters of a line of the page.
+const LINE: usize = 150;
+
+/// The text with lines of at most [`LINE`] characters; the rest of a longer one stands below it, indented.
+fn in_short_lines(text: &str) -> String {
+    let broken = |line: &str| {
+        let indent = " ".repeat(4 + line.len() - line.trim_start().len());
+        let mut lines = vec![String::new()];
+        for word in line.split(' ') {
+            let last = lines.len() - 1;
+            match lines[last].len() + word.len() < LINE {
+                true if lines[last].is_empty() => lines[last] += word,
+                true => lines[last] += &format!(" {word}"),
+                false => lines.push(format!("{indent}{word}")),
+            }
+        }
+        lines.join("\n")
+    };
+    let short = |line: &str| if line.len() <= LINE { line.to_owned() } else { broken(line) };
+    text.lines().map(short).collect::<Vec<_>>().join("\n")
 }
 
 /// Words of a command line; those in quotes stay together.
@@ -189,7 +208,7 @@ fn knobs(page: &mut String) {
             let (said, names) = refusal(flags);
             seen.extend(names);
             let gap = if place == 0 { "" } else { "\n" };
-            write!(page, "{gap}$ silumin emit {flags}\n{said}\n").unwrap();
+            write!(page, "{gap}$ silumin emit {flags}\n{}\n", in_short_lines(&said)).unwrap();
         }
         page.push_str("```\n");
     }
@@ -207,7 +226,7 @@ fn declarations(page: &mut String) {
         let title = path.file_stem().unwrap().to_str().unwrap().replace('_', " ");
         let title = title[..1].to_uppercase() + &title[1..];
         let said = fs::read_to_string(&path).unwrap().replace("tests/ui/", "");
-        write!(page, "\n### {title}\n\n```text\n{}\n```\n", said.trim_end()).unwrap();
+        write!(page, "\n### {title}\n\n```text\n{}\n```\n", in_short_lines(said.trim_end())).unwrap();
     }
 }
 
@@ -318,11 +337,28 @@ fn loads() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The text with emulated devices numbered as they appear in it: other tests of the process have some, too.
+fn renumbered(text: &str) -> String {
+    const BEFORE: &str = ", number ";
+    let mut parts = text.split(BEFORE);
+    let (mut out, mut seen) = (parts.next().unwrap_or_default().to_owned(), Vec::new());
+    for part in parts {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let (number, rest) = part.split_at(digits);
+        let place = seen.iter().position(|other| *other == number).unwrap_or(seen.len());
+        if place == seen.len() {
+            seen.push(number);
+        }
+        out += &format!("{BEFORE}{place}{rest}");
+    }
+    out
+}
+
 /// Cases with what is said, indented, in a block.
 fn block(cases: &[(&'static str, String)]) -> String {
     let cases: Vec<String> =
         cases.iter().map(|(what, said)| format!("{what}:\n  {}\n", said.replace('\n', "\n  "))).collect();
-    format!("```text\n{}```\n", cases.join("\n"))
+    format!("```text\n{}\n```\n", in_short_lines(&renumbered(&cases.join("\n"))))
 }
 
 #[test]
@@ -331,7 +367,7 @@ fn the_book_shows_what_errors_say() {
     page.push_str(
         "This page shows what silumin says of problems and knobs, of declarations while they compile, at model load and at a launch.\n\
          An error names the knob, tensor or file, the limit with its sum, and a way out. All that is wrong with a configuration is said at\n\
-         once. A test writes this page from real runs: `cargo xtask bless errors`.\n\n\
+         once. A test writes this page from real runs, and breaks long lines: `cargo xtask bless errors`.\n\n\
          What the emulator finds wrong with a kernel is in [Run any PTX](guide/emulate.md), what a checkpoint lacks in\n\
          [Weights from checkpoints](weights.md).\n\n\
          ## Problems and knobs\n",

@@ -15,8 +15,8 @@ pub(crate) enum Rule {
     EnoughTokens,
     DecodedInRegisters,
     TokensAreColumns,
+    TokensAreRows,
     NarrowTile,
-    NarrowTiles,
     WideTile,
     LeastWork,
     WarpgroupColumns,
@@ -113,7 +113,7 @@ impl Rule {
                     "weights fill the MMA's {rows} rows; tokens are its columns, as many as there are"
                 );
             }
-            Rule::NarrowTiles => {
+            Rule::TokensAreRows => {
                 "few columns: more SMs get a narrow tile with tokens as rows than a tile of 128 rows of weights"
             }
             Rule::NarrowTile => {

@@ -102,17 +102,14 @@ impl Communicator {
         let Some(first) = devices.first() else { return Err(CommunicatorError::NoDevices) };
         for (second, device) in devices.iter().enumerate() {
             if let Some(first) = devices[..second].iter().position(|other| other == device) {
-                return Err(CommunicatorError::SameDevice { first, second, device: device.to_string() });
+                return Err(CommunicatorError::SameDevice { first, second, device: device.numbered() });
             }
             if device.is_emulated() != first.is_emulated() {
-                let (first, other) = (first.to_string(), device.to_string());
+                let (first, other) = (first.numbered(), device.numbered());
                 return Err(CommunicatorError::Mixed { first, rank: second, other });
             }
         }
-        let words = devices.iter().map(|device| match device.ordinal() {
-            Some(ordinal) => format!("GPU {ordinal}, {device}"),
-            None => device.to_string(),
-        });
+        let words = devices.iter().map(Device::numbered);
         let group = Arc::new(Group::new(words.collect(), limit));
         let sums: Vec<Sums> = match first.is_emulated() {
             true => {
@@ -167,7 +164,7 @@ impl Communicator {
         let Rank { number, device, group, sums } = &*self.rank;
         let found = [("buffer", buffer.device() == device), ("stream", stream.device() == device)];
         if let Some((what, _)) = found.iter().find(|(_, own)| !own) {
-            return Err(CommunicatorError::Foreign { what, device: device.to_string(), rank: *number });
+            return Err(CommunicatorError::Foreign { what, device: device.numbered(), rank: *number });
         }
         group.check()?;
         match sums {

@@ -7,6 +7,7 @@ use silumin_verify::vectors::VectorError;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, WorkspaceBuffer};
@@ -112,6 +113,7 @@ impl fmt::Display for Findings {
 /// An emulated device.
 pub(crate) struct Emulated {
     pub(super) options: EmulatorOptions,
+    number: usize,
 }
 
 /// A parsed kernel.
@@ -191,7 +193,13 @@ impl Tensors {
 
 impl Emulated {
     pub(super) fn new(options: EmulatorOptions) -> Self {
-        Self { options }
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        Self { options, number: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// How many emulated devices the process had before it.
+    pub(super) fn number(&self) -> usize {
+        self.number
     }
 
     /// Runs a kernel to its end; its arguments have been checked.

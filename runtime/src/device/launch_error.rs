@@ -13,13 +13,15 @@ use silumin_verify::vectors::VectorError;
 pub enum LaunchError {
     /// The stream belongs to another device.
     #[error(
-        "`{kernel}` is loaded on {device}, and the stream belongs to another device: load the kernel there"
+        "`{kernel}` is loaded on another device ({device}) than that of the stream ({found}): load it on the stream's"
     )]
     StreamDevice {
         /// The kernel's name.
         kernel: String,
         /// The kernel's device.
         device: String,
+        /// The stream's device.
+        found: String,
     },
     /// A tensor is on another device.
     #[error("`{operand}` is on another device ({found}) than the kernel ({device}): upload it there")]

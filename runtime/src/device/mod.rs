@@ -306,6 +306,16 @@ impl Device {
         self.line_info
     }
 
+    /// The device in words, with its number: `GPU 1, NVIDIA H100 80GB HBM3 (sm_90a)` or `emulated sm_90a, number 2`. Messages about
+    /// two devices tell them apart by it.
+    pub(crate) fn numbered(&self) -> String {
+        match &self.inner.backend {
+            Backend::Emulated(emulated) => format!("{self}, number {}", emulated.number()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => format!("GPU {}, {self}", device.ordinal()),
+        }
+    }
+
     /// The chip. A kernel runs only on the chip that it was made for.
     #[must_use]
     pub fn arch(&self) -> Arch {
@@ -542,7 +552,7 @@ impl Stream {
             (Order::Cuda(lane), Backend::Cuda(cuda)) => {
                 self.device.buffer(len, || Ok(Some(Memory::Cuda(cuda.lend(address, lane, None)))))
             }
-            _ => Err(DeviceError::Foreign { what: "memory", device: self.device.to_string() }),
+            _ => Err(DeviceError::Foreign { what: "memory", device: self.device.numbered() }),
         }
     }
 
@@ -563,7 +573,7 @@ impl Stream {
             (Order::Cuda(lane), Backend::Cuda(cuda)) => {
                 self.device.buffer(len, || Ok(Some(Memory::Cuda(cuda.lend(address, lane, Some(owner))))))
             }
-            _ => Err(DeviceError::Foreign { what: "memory", device: self.device.to_string() }),
+            _ => Err(DeviceError::Foreign { what: "memory", device: self.device.numbered() }),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn export(
     abi: Abi,
 ) -> Result<Managed, DlpackError> {
     let device = buffer.device();
-    let foreign = || DeviceError::Foreign { what: "stream", device: device.to_string() };
+    let foreign = || DeviceError::Foreign { what: "stream", device: device.numbered() };
     if stream.device() != device {
         return Err(foreign().into());
     }

@@ -82,7 +82,7 @@ pub fn import(managed: Managed, stream: &Stream) -> Result<Imported, DlpackError
         // SAFETY: the memory is there until the deleter is called, by the contract of `Managed::from_raw`, and the host reads it.
         device.upload(unsafe { std::slice::from_raw_parts(first, bytes) })?
     } else {
-        return Err(DlpackError::Device { found: tensor.device, device: device.to_string() });
+        return Err(DlpackError::Device { found: tensor.device, device: device.numbered() });
     };
     Ok(Imported { buffer, dtype: tensor.dtype, shape, read_only })
 }
@@ -96,7 +96,7 @@ fn borrow(stream: &Stream, address: u64, bytes: usize, owner: Managed) -> Result
 #[cfg(not(feature = "cuda"))]
 fn borrow(stream: &Stream, _: u64, _: usize, owner: Managed) -> Result<Buffer, DlpackError> {
     // Without the feature there is no device with an ordinal.
-    Err(DlpackError::Device { found: owner.tensor().device, device: stream.device().to_string() })
+    Err(DlpackError::Device { found: owner.tensor().device, device: stream.device().numbered() })
 }
 
 /// The sizes of a tensor without gaps.

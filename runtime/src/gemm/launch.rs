@@ -129,7 +129,8 @@ impl LoadedKernel {
             #[cfg(feature = "cuda")]
             _ => Err(LaunchError::StreamDevice {
                 kernel: self.kernel.name.clone(),
-                device: self.device.to_string(),
+                device: self.device.numbered(),
+                found: stream.device().numbered(),
             }),
         }
     }
@@ -150,7 +151,8 @@ impl LoadedKernel {
         if *stream.device() != self.device {
             return Err(LaunchError::StreamDevice {
                 kernel: self.kernel.name.clone(),
-                device: self.device.to_string(),
+                device: self.device.numbered(),
+                found: stream.device().numbered(),
             });
         }
         let problem = self.kernel.problem;
@@ -215,7 +217,7 @@ impl LoadedKernel {
 
     fn check_operand(&self, operand: Operand, buffer: &Buffer, args: &Args<'_>) -> Result<(), LaunchError> {
         if *buffer.device() != self.device {
-            let (found, device) = (buffer.device().to_string(), self.device.to_string());
+            let (found, device) = (buffer.device().numbered(), self.device.numbered());
             return Err(LaunchError::OperandDevice { operand, found, device });
         }
         let problem = self.kernel.problem;

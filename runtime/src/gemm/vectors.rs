@@ -29,7 +29,7 @@ pub(super) fn check(
     for vector in known {
         let Some((_, buffer)) = args.vectors.iter().find(|(name, _)| *name == vector.name) else { continue };
         if buffer.device() != device {
-            let (found, device) = (buffer.device().to_string(), device.to_string());
+            let (found, device) = (buffer.device().numbered(), device.numbered());
             return Err(VectorError::Device { vector: vector.clone(), found, device });
         }
         check_length(vector, problem, buffer.len() as u64)?;

@@ -35,7 +35,7 @@ impl Call {
         forward: impl FnOnce() -> Result<(), MlpError>,
     ) -> Result<Self, MlpError> {
         if stream.device() != device {
-            return Err(MlpError::Stream { device: device.to_string() });
+            return Err(MlpError::Stream { device: device.numbered() });
         }
         #[cfg(feature = "cuda")]
         let recorded = match (device.backend(), stream.lane()) {

@@ -180,7 +180,7 @@ impl Loaded {
     }
 
     fn foreign(&self, what: &'static str) -> PrepareError {
-        PrepareError::Foreign { what, device: self.device.to_string() }
+        PrepareError::Foreign { what, device: self.device.numbered() }
     }
 
     /// CTAs for the given number of scale factors.

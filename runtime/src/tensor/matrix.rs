@@ -338,7 +338,7 @@ impl Matrix<Nvfp4> {
         check_length(rows, columns, "bytes of NVFP4 scale factors", scale_bytes, scales.len())?;
         check_scale(tensor_scale)?;
         if codes.device() != scales.device() {
-            let (elements, scales) = (codes.device().to_string(), scales.device().to_string());
+            let (elements, scales) = (codes.device().numbered(), scales.device().numbered());
             return Err(TensorError::TwoDevices { elements, scales });
         }
         Ok(Self::of(rows, columns, codes, Some(scales), tensor_scale))

@@ -101,7 +101,7 @@ fn swaps(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> 
         && config.multicast == Multicast::None;
     let (swaps, rule) = fragments::swaps(problem, config, free);
     match swaps && config.swap_ab == Setting::Auto && tiles::spreads(problem, config, strategy, arch) {
-        true => (false, Rule::NarrowTiles),
+        true => (false, Rule::TokensAreRows),
         false => (swaps, rule),
     }
 }
@@ -201,7 +201,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         };
         return tile((1..=most / 8).rev().map(|eights| 8 * eights).find(fits).unwrap_or(8));
     }
-    tiles::choose(problem, config, strategy, swap_ab, arch, k)
+    tiles::choose(problem, config, strategy, arch, k)
 }
 
 /// Rows of weights in a tile of so many tokens: 128, or 64 where tiles of 128 leave half of the SMs without one (seen on an H100 with

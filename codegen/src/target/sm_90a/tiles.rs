@@ -28,34 +28,27 @@ const FACTORS: u64 = 240;
 const TILE: u64 = 24_000;
 const TILE_COLUMN: u64 = 40;
 
-/// 128 rows for two warpgroups or 64 for one, and the columns whose tiles take the least time; K is `k` elements.
-pub(super) fn choose(
-    problem: &Problem,
-    config: &Config,
-    strategy: Strategy,
-    swap_ab: bool,
-    arch: Arch,
-    k: u32,
-) -> Tile {
+/// The tile with tokens as rows, 128 for two warpgroups or 64 for one, and K of `k` elements: the one that is estimated to take the
+/// least time, or with as many rows as usual the columns that leave the busiest SM the least to do.
+pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch, k: u32) -> Tile {
     let products = strategy.products();
     let widest = if products == 2 { 128 } else { 256 };
     let fits = |tile: &Tile| {
-        let mut warpgroups = heuristics::share(*tile, config, swap_ab, false);
+        let mut warpgroups = heuristics::share(*tile, config, false, false);
         let none = &mut Vec::new();
-        warpgroups.promotion = promotion::settle(problem, config, strategy, *tile, swap_ab, warpgroups, none);
+        warpgroups.promotion = promotion::settle(problem, config, strategy, *tile, false, warpgroups, none);
         warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
-            && tile.n <= widest
             && promotion::whole_blocks(problem, tile.n)
     };
     let of_rows = |m: u32| (1..=widest / 16).map(move |n| Tile { m, n: 16 * n, k }).filter(fits);
-    let with_rows = |m: u32| {
-        let n = least_busy(problem, config, arch, m, of_rows(m).rev().map(|tile| tile.n).filter(|n| *n > 16));
-        Tile { m, n: n.unwrap_or(128), k }
-    };
     let few = problem.shape.typical_rows() <= WARPGROUP_ROWS;
-    let usual = with_rows(if few || ping_pong(config) { WARPGROUP_ROWS } else { 2 * WARPGROUP_ROWS });
+    let usual = || {
+        let m = if few || ping_pong(config) { WARPGROUP_ROWS } else { 2 * WARPGROUP_ROWS };
+        let columns = of_rows(m).rev().map(|tile| tile.n).filter(|n| *n > 16);
+        Tile { m, n: least_busy(problem, config, arch, m, columns).unwrap_or(128), k }
+    };
     if !estimates(problem, config, strategy) {
-        return usual;
+        return usual();
     }
     // Given stages have to fit, each of 128 bytes of K. Staging of C gives way to them.
     let room = u64::from(arch.limits().smem_bytes).saturating_sub(BARRIERS);
@@ -66,7 +59,7 @@ pub(super) fn choose(
     };
     let tall = of_rows(2 * WARPGROUP_ROWS).filter(|_| !few);
     let candidates = of_rows(WARPGROUP_ROWS).chain(tall).filter(has_room);
-    candidates.min_by_key(|tile| estimate(problem, config, arch, products, *tile)).unwrap_or(usual)
+    candidates.min_by_key(|tile| estimate(problem, config, arch, products, *tile)).unwrap_or_else(usual)
 }
 
 /// Whether few tokens are rows. Most SMs then get a narrow tile; tiles of 64 or 128 rows of weights leave most SMs without one.

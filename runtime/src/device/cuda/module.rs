@@ -61,7 +61,8 @@ pub(super) struct Workspace {
 }
 
 impl Module {
-    /// Compiles and loads the kernel's module once for all callers. With `line_info` the driver's compiler adds lines.
+    /// Compiles and loads the kernel's module once for all callers. With `line_info` the driver's compiler adds lines; what a cache
+    /// compiles with ptxas has them or not by ptxas' own setting.
     ///
     /// # Errors
     /// What the cache, the compiler and the driver say, and what would help.
@@ -71,6 +72,7 @@ impl Module {
         cache: Option<&Cache>,
         line_info: bool,
     ) -> Result<Arc<Self>, ModuleError> {
+        let line_info = line_info && cache.is_none_or(|cache| cache.assembler().is_none());
         cuda.modules.get_or_make((kernel.hash, line_info), || {
             let module = match cache {
                 Some(cache) => Self::through(cache, cuda, kernel, line_info),

@@ -58,7 +58,7 @@ impl Replay {
         said: impl Fn(DeviceError) -> E + Copy,
     ) -> Result<Self, E> {
         let Some(cuda) = stream.cuda() else {
-            let device = stream.device().to_string();
+            let device = stream.device().numbered();
             return Err(said(DeviceError::Foreign { what: "graph", device }));
         };
         let round = || (0..sets).try_for_each(&launch);

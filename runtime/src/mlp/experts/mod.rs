@@ -457,11 +457,7 @@ impl Experts {
 
     fn check_place(&self, tensor: &'static str, buffer: &Buffer, bytes: usize) -> Result<(), MlpError> {
         if *buffer.device() != self.device {
-            let place = |device: &Device| match device.ordinal() {
-                Some(number) => format!("GPU {number}, {device}"),
-                None => format!("an emulated device of {}", device.arch()),
-            };
-            let (found, expected) = (place(buffer.device()), place(&self.device));
+            let (found, expected) = (buffer.device().numbered(), self.device.numbered());
             return Err(MlpError::Foreign { tensor, found, expected });
         }
         match buffer.is_aligned(bytes) {
