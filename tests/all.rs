@@ -44,6 +44,7 @@ mod ordered;
 mod pictures;
 mod prepare;
 mod products;
+mod rows;
 mod sass;
 mod sass_audit;
 mod targets;

@@ -201,6 +201,8 @@ class Launch:
             return self.encode(parameter["tensor_map"], addresses)
         if "pointer" in parameter:
             value = ctypes.c_uint64(addresses[parameter["pointer"]] + parameter.get("offset", 0))
+        elif "u32" in parameter:
+            value = ctypes.c_uint32(parameter["u32"])
         elif "f32" in parameter:
             value = ctypes.c_float(parameter["f32"])
         else:

@@ -234,7 +234,7 @@ pub fn gate_vectors(kernel: &Kernel) -> Vec<(String, bool, u64)> {
     kernel.vectors().into_iter().map(facts).collect()
 }
 
-fn parameter(parameter: &Parameter) -> Value {
+fn parameter(parameter: &Parameter, rows: u32) -> Value {
     let name = parameter.name();
     match parameter {
         Parameter::TensorMap(recipe) => json!({
@@ -248,6 +248,7 @@ fn parameter(parameter: &Parameter) -> Value {
         Parameter::Workspace(buffer) => json!({ "kind": "pointer", "name": name, "buffer": buffer.name }),
         Parameter::Vector(_) => json!({ "kind": "pointer", "name": name, "buffer": name }),
         Parameter::Scalar(scalar) => json!({ "kind": "scalar", "name": name, "scalar": scalar }),
+        Parameter::Rows => json!({ "kind": "number", "name": name, "value": rows }),
         Parameter::OutputScale => json!({ "kind": "scalar", "name": name, "scalar": "c_scale" }),
     }
 }

@@ -154,6 +154,7 @@ pub fn predict(
             Parameter::TensorMap(recipe) => Argument::TensorMap(*recipe),
             Parameter::Pointer(operand) => Argument::Pointer(*operand),
             Parameter::Workspace(buffer) => Argument::Workspace(buffer),
+            Parameter::Rows => Argument::U32(kernel.problem.shape.m),
             Parameter::Scalar(_) | Parameter::OutputScale => Argument::F32(1.0),
             Parameter::Vector(vector) => Argument::Vector(&vector.name),
         });

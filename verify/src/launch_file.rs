@@ -225,6 +225,7 @@ impl<'a> LaunchFile<'a> {
                 Parameter::Pointer(operand) => push(&mut text, "pointer", &string(operand.name())),
                 Parameter::Workspace(buffer) => push(&mut text, "pointer", &string(buffer.name)),
                 Parameter::Scalar(name) => push(&mut text, "f32", &self.scalar(name)?),
+                Parameter::Rows => push(&mut text, "u32", &kernel.problem.shape.m.to_string()),
                 Parameter::OutputScale => push(&mut text, "f32", &number(self.c_scale)),
                 Parameter::Vector(_) => push(&mut text, "pointer", &string(&parameter.name())),
             }
@@ -247,9 +248,11 @@ fn takes(launch: &Launch, operand: Operand) -> bool {
     launch.parameters.iter().any(|parameter| match parameter {
         Parameter::TensorMap(recipe) => recipe.workspace.is_none() && recipe.operand == operand,
         Parameter::Pointer(pointer) => *pointer == operand,
-        Parameter::Workspace(_) | Parameter::Scalar(_) | Parameter::OutputScale | Parameter::Vector(_) => {
-            false
-        }
+        Parameter::Workspace(_)
+        | Parameter::Rows
+        | Parameter::Scalar(_)
+        | Parameter::OutputScale
+        | Parameter::Vector(_) => false,
     })
 }
 
@@ -526,6 +529,7 @@ mod tests {
                 }
                 Parameter::Pointer(operand) => assert_eq!(param["pointer"].as_str(), Some(operand.name())),
                 Parameter::Workspace(buffer) => panic!("{buffer:?} in a kernel of one launch a tile"),
+                Parameter::Rows => assert_eq!(param["u32"].as_integer(), Some(kernel.problem.shape.m.into())),
                 Parameter::OutputScale => panic!("an f16 C has no scale"),
                 Parameter::Scalar(_) => assert_eq!(param["f32"].as_float().map(|v| v as f32), Some(0.1)),
                 Parameter::Vector(vector) => panic!("{vector} in a gate without any"),

@@ -126,6 +126,8 @@ pub enum Parameter {
     Workspace(WorkspaceBuffer),
     /// An f32 of the gate, by the user's name for it.
     Scalar(String),
+    /// How many rows of A count, as u32: at most M. Tiles behind them are left out.
+    Rows,
     /// The f32 scale of the whole C, positive and finite: the value of an element of C is its code times
     /// its scale factor times this.
     OutputScale,
@@ -142,6 +144,7 @@ impl Parameter {
             Parameter::Pointer(operand) => operand.name().to_owned(),
             Parameter::Workspace(buffer) => buffer.name.to_owned(),
             Parameter::Scalar(name) => format!("scalar_{name}"),
+            Parameter::Rows => "rows".to_owned(),
             Parameter::OutputScale => "c_scale".to_owned(),
             Parameter::Vector(vector) if vector.is_matrix() => format!("matrix_{}", vector.name),
             Parameter::Vector(vector) => format!("vector_{}", vector.name),
@@ -153,9 +156,11 @@ impl Parameter {
         match self {
             Parameter::Workspace(buffer) => Some(buffer),
             Parameter::TensorMap(recipe) => recipe.workspace.as_ref(),
-            Parameter::Pointer(_) | Parameter::Scalar(_) | Parameter::OutputScale | Parameter::Vector(_) => {
-                None
-            }
+            Parameter::Pointer(_)
+            | Parameter::Rows
+            | Parameter::Scalar(_)
+            | Parameter::OutputScale
+            | Parameter::Vector(_) => None,
         }
     }
 }

@@ -87,6 +87,7 @@ impl<'a> Draft<'a> {
             errors.push(error);
             std::mem::take(errors)
         })?;
+        let work = Work { counts_rows: counts_rows(shape, strategy, &work), ..work };
         Ok(Draft {
             problem,
             asked,
@@ -430,6 +431,15 @@ impl<'a> Draft<'a> {
 /// Bytes of a row of a K tile in SMEM.
 pub(crate) fn row_bytes(kind: MmaKind, tile: Tile) -> u32 {
     (u64::from(tile.k) * u64::from(kind.container_bits()) / 8).min(u32::MAX.into()) as u32
+}
+
+/// Whether a launch says how many rows of A count. Where parts of K are added, and where a kernel of its own applies the gate, all rows
+/// are computed.
+fn counts_rows(shape: Shape, strategy: Strategy, work: &Work) -> bool {
+    shape.groups == Groups::One
+        && work.m_items > 1
+        && strategy != Strategy::TwoPass
+        && matches!(work.schedule, Schedule::OneTile | Schedule::Persistent | Schedule::Dynamic)
 }
 
 /// Matrices of the same tiles.

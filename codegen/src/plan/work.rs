@@ -34,6 +34,8 @@ pub struct Work {
     pub longer: u32,
     /// Slots of partial sums in the workspace, each of a CTA's accumulators.
     pub partials: u32,
+    /// Whether a launch says how many rows of A count, so that items behind them are left out.
+    pub counts_rows: bool,
 }
 
 impl Work {
@@ -75,6 +77,7 @@ impl Work {
             share: k_tiles,
             longer: 0,
             partials: 0,
+            counts_rows: false,
         };
         match schedule {
             Schedule::OneTile | Schedule::Dynamic => whole,

@@ -181,6 +181,9 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
     if plan.problem.shape.groups.by_rows() {
         parameters.push(Parameter::Pointer(Operand::Offsets));
     }
+    if plan.work.counts_rows {
+        parameters.push(Parameter::Rows);
+    }
     if role != Role::Fused {
         parameters.extend(buffer(WorkspaceKind::Product1));
     }
@@ -221,6 +224,7 @@ fn second_product(parameters: &[Parameter], plan: &Plan) -> Vec<Parameter> {
                 Parameter::Workspace(plan.buffer(WorkspaceKind::Product2)?)
             }
             Parameter::Workspace(_)
+            | Parameter::Rows
             | Parameter::Scalar(_)
             | Parameter::OutputScale
             | Parameter::Vector(_) => parameter.clone(),

@@ -4,6 +4,7 @@
 //! never undefined behaviour of the emulator. A write of part of a word is a compare-and-swap.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zerocopy::FromZeros;
 
@@ -262,6 +263,19 @@ impl GlobalMemory {
             }
             Some(from) => (NOWHERE, from, 0),
         }
+    }
+
+    /// The ranges of a buffer's defined bytes, ascending.
+    pub fn written(&self, buffer: &Buffer) -> Vec<Range<u64>> {
+        let Some(r) = self.region(buffer) else { return Vec::new() };
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for byte in (0..r.bytes).filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 1) {
+            match ranges.last_mut() {
+                Some(range) if range.end == byte => range.end = byte + 1,
+                _ => ranges.push(byte..byte + 1),
+            }
+        }
+        ranges
     }
 
     /// Number of undefined bytes of a buffer.

@@ -196,6 +196,8 @@ def _launch(facts: Mapping[str, Any]) -> Launch:
         if p["kind"] == "tensor_map":
             keys = ("box", "dims", "strides", "data_type", "swizzle", "l2_promotion")
             return TensorMap(p["buffer"], **{key: p[key] for key in keys})
+        if p["kind"] == "number":
+            return np.uint32(p["value"])
         return p["buffer"] if p["kind"] == "pointer" else p["name"]
 
     sizes = {name: tuple(facts[name]) for name in ("grid", "block", "cluster")}

@@ -58,8 +58,7 @@ pub struct Args<'a> {
     /// C's shape, in the format that [`Formats::matrix`](silumin_codegen::problem::Formats::matrix) says.
     /// [`Groups`](silumin_codegen::problem::Groups) says how many elements there are with several matrices.
     pub vectors: &'a [(&'a str, &'a Buffer)],
-    /// Rows of `a`, if fewer than the kernel computes. Missing rows count as zeros and are not read. All other
-    /// tensors have the kernel's rows. See [`Args::rows`].
+    /// Rows of A that count, if fewer than the kernel computes. See [`Args::rows`].
     pub rows: Option<u32>,
     /// The scales of the whole B1 and B2, if whoever made the arguments knows them. Kernels do not read them: the gate
     /// applies them through its scalars. A launch refuses scales other than 1 if the gate has no scalar. Set it to
@@ -109,9 +108,14 @@ impl<'a> Args<'a> {
         Args { vectors, ..self }
     }
 
-    /// Sets the number of rows in `a` to fewer than the kernel computes. So a batch of 37 tokens uses the kernel of
-    /// the bucket for 64 without a copy. C, its scale factors, kept products, A's scale factors and vectors along M
-    /// keep the kernel's size; C's content from row `rows` on is meaningless. Only for one matrix, not for batches or
+    /// Sets the number of rows that count to fewer than the kernel computes. So a batch of 37 tokens uses the kernel of
+    /// the bucket for 64 without a copy, and 1,100 tokens in the bucket for 2,048 take little more than half of its time: a kernel with
+    /// several rows of tiles leaves out those behind the rows that count, unless parts of K are shared out (`split_k`, `stream_k`) or
+    /// the gate has a kernel of its own (`two_pass`).
+    ///
+    /// `a` has these rows, or all of the kernel's, of which the last do not matter: Hopper reads rows that a buffer has faster than
+    /// rows that it lacks. C, its scale factors, kept products, A's scale factors and vectors along M keep the kernel's size. What C
+    /// and they hold from row `rows` on is meaningless, and may be what was there before. Only for one matrix, not for batches or
     /// groups of rows.
     #[must_use]
     pub fn rows(self, rows: u32) -> Self {
@@ -175,7 +179,12 @@ impl<'a> Args<'a> {
     /// The recipe of a tensor map for the rows that A has.
     pub(crate) fn in_rows(&self, recipe: &TensorMapRecipe) -> TensorMapRecipe {
         match self.rows {
-            Some(rows) if recipe.operand == Operand::A && recipe.workspace.is_none() => {
+            // A buffer with all of the kernel's rows is read as it is.
+            Some(rows)
+                if recipe.operand == Operand::A
+                    && recipe.workspace.is_none()
+                    && (self.a.len() as u64) < recipe.row_stride * recipe.dims[1] =>
+            {
                 TensorMapRecipe { dims: [recipe.dims[0], rows.into()], ..*recipe }
             }
             _ => *recipe,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, WorkspaceBuffer};
+use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
 use silumin_codegen::problem::Problem;
 use silumin_emulator as emulator;
@@ -22,6 +22,7 @@ pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as 
 
 use super::{Args, Argument, LaunchError, LaunchReport};
 use crate::device::Buffer;
+use crate::device::memory::HostMemory;
 use silumin_formats::groups::GroupSizes;
 
 /// A launch that takes longer in a build without optimisation is worth a note.
@@ -304,6 +305,11 @@ impl Emulated {
         let offsets = tensors_of(false).find(|(operand, ..)| *operand == Operand::Offsets);
         let offsets = offsets.map(|(_, _, target)| tensors.memory.read(target));
         let extent = |operand| Extent::of(&kernel.problem, operand, offsets.as_deref());
+        let counts_rows = kernel.launches.iter().any(|launch| launch.parameters.contains(&Parameter::Rows));
+        if let Some(rows) = args.rows.filter(|_| counts_rows) {
+            return take_rows(kernel, rows, &tensors.memory, tensors_of(true))
+                .map(|()| LaunchReport { emulator: Some(stats), launches: each });
+        }
         for (operand, (host, offset), target) in tensors_of(true) {
             let (after, extent) = (tensors.memory.read(target), extent(operand));
             if !extent.outside(after.len()).all(|part| host.holds(offset + part.start, &after[part])) {
@@ -331,6 +337,34 @@ impl Emulated {
         }
         Ok(LaunchReport { emulator: Some(stats), launches: each })
     }
+}
+
+/// Takes the outputs of a kernel of which only some rows count: all bytes that were written, and those of these rows have to be.
+fn take_rows<'a>(
+    kernel: &Kernel,
+    rows: u32,
+    memory: &GlobalMemory,
+    outputs: impl Iterator<Item = (Operand, (&'a HostMemory, usize), &'a emulator::Buffer)>,
+) -> Result<(), LaunchError> {
+    for (operand, (host, offset), target) in outputs {
+        let (all, of) = (memory.read(target), memory.len(target));
+        // Rows of scale factors lie among others of their block.
+        let (rows, blocks) = match operand {
+            Operand::Sfc => (rows / 128 * 128, kernel.problem.shape.m.next_multiple_of(128)),
+            _ => (rows, kernel.problem.shape.m),
+        };
+        let needed = of / u64::from(blocks) * u64::from(rows);
+        let written = memory.written(target);
+        let there: u64 = written.iter().map(|range| range.end.min(needed).saturating_sub(range.start)).sum();
+        if there < needed {
+            let kernel = kernel.name.clone();
+            return Err(LaunchError::Unwritten { kernel, operand, bytes: needed - there, of });
+        }
+        for range in written {
+            host.write(offset + range.start as usize, &all[range.start as usize..range.end as usize]);
+        }
+    }
+    Ok(())
 }
 
 /// The bytes of an output that a kernel writes: all of them, or those of the groups.
@@ -375,6 +409,7 @@ pub(crate) fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, 
         }
         Argument::Pointer(operand) => Arg::Pointer(tensors.address(*operand)),
         Argument::Workspace(buffer) => Arg::Pointer(tensors.workspace(buffer)),
+        Argument::U32(value) => Arg::U32(*value),
         Argument::F32(value) => Arg::F32(*value),
         Argument::Vector(name) => Arg::Pointer(tensors.vector(name)),
     })
@@ -470,6 +505,7 @@ mod tests {
                 Parameter::TensorMap(recipe) => Argument::TensorMap(*recipe),
                 Parameter::Pointer(operand) => Argument::Pointer(*operand),
                 Parameter::Workspace(buffer) => Argument::Workspace(buffer),
+                Parameter::Rows => Argument::U32(kernel.problem.shape.m),
                 Parameter::Scalar(_) | Parameter::OutputScale => Argument::F32(0.0),
                 Parameter::Vector(vector) => Argument::Vector(&vector.name),
             })

@@ -24,6 +24,8 @@ pub(crate) enum Argument<'a> {
     Pointer(Operand),
     /// The address of a buffer of the workspace.
     Workspace(&'a WorkspaceBuffer),
+    /// A number.
+    U32(u32),
     /// A scalar.
     F32(f32),
     /// The address of a vector of the gate, by its name.

@@ -529,9 +529,7 @@ impl Mlp {
             None => args.scalars(&self.scalars),
         };
         let args = args.vectors(&scales);
-        // Quantised tokens lie in a buffer that has the bucket's rows.
-        let short = self.quantised.is_none() && x.len() < rows as usize * self.row_bytes();
-        up.launch(stream, &if short { args.rows(tokens) } else { args })?;
+        up.launch(stream, &args.rows(tokens))?;
         // The middle of the tokens with a scale for each, where the first kernel could not quantise it.
         let tokens_of = |buffer: &Buffer| buffer.slice(0, buffer.len() / rows as usize * tokens as usize);
         let h = match &self.requantised {
@@ -545,7 +543,7 @@ impl Mlp {
         let scalars = if scale.is_some() { &[][..] } else { &self.down_scalars };
         let args = Args::gemm(&h.codes, &self.down, out).scalars(scalars).vectors(&vectors);
         let args = Args { sfa: h.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
-        down.launch(stream, &args)?;
+        down.launch(stream, &args.rows(tokens))?;
         if let Some(communicator) = &self.communicator {
             let sums = out.slice(0, tokens as usize * self.row_bytes())?;
             communicator.all_reduce(stream, &sums, self.options.source)?;

@@ -9,6 +9,9 @@ use crate::prepare::{
     Activations, E4m3BlockQuantizer, E4m3Blocks, E4m3Quantizer, E4m3RowQuantizer, Quantizer,
 };
 
+/// Bytes that are written at once.
+const PIECE: usize = 16 << 20;
+
 /// The format of activations on their way through a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Travel {
@@ -175,7 +178,7 @@ impl Quantised {
             Travel::Nvfp4 | Travel::Nvfp4Apart(_) => {
                 let [codes, scales] = Quantizer::bytes(most, k)?;
                 // The kernel also reads blocks that no call has written.
-                let scales = device.upload(&vec![0; scales])?;
+                let scales = zeros(device, scales)?;
                 (Kind::Nvfp4(Quantizer::load(device, source)?), codes, Some(scales))
             }
             Travel::E4m3 => {
@@ -183,20 +186,20 @@ impl Quantised {
             }
             Travel::E4m3Rows(_) => {
                 // The kernel also reads scales of rows that no call has written.
-                row_scales = Some(device.upload(&vec![0; 4 * most as usize])?);
+                row_scales = Some(zeros(device, 4 * most as usize)?);
                 (Kind::E4m3Rows(E4m3RowQuantizer::load(device, source)?), most as usize * k as usize, None)
             }
             Travel::Blocks(_, blocks) => {
                 let quantizer = E4m3BlockQuantizer::load(device, source, blocks)?;
                 let [codes, scales] = quantizer.bytes(most, k)?;
                 // The kernel also reads scale factors that no call has written.
-                let scales = device.upload(&vec![0; scales])?;
+                let scales = zeros(device, scales)?;
                 (Kind::Blocks(quantizer), codes, Some(scales))
             }
         };
         // The kernel reads all rows of the bucket, also those that no call has written: on Hopper rows that A lacks cost more
         // (decision 0210).
-        let codes = device.upload(&vec![0; codes])?;
+        let codes = zeros(device, codes)?;
         Ok(Some(Quantised { quantizer, codes, scales, row_scales, k, scale }))
     }
 
@@ -253,6 +256,16 @@ impl Quantised {
     }
 }
 
+/// Memory of zeros, written piece by piece: for many tokens it is gigabytes.
+pub(super) fn zeros(device: &Device, bytes: usize) -> Result<Buffer, DeviceError> {
+    let (buffer, piece) = (device.alloc(bytes)?, vec![0; bytes.min(PIECE)]);
+    for start in (0..bytes).step_by(PIECE) {
+        let len = PIECE.min(bytes - start);
+        buffer.slice(start, len)?.write(&piece[..len])?;
+    }
+    Ok(buffer)
+}
+
 /// `act(gate(x)) * up(x)`, with its scale factors where the format has them.
 #[derive(Clone)]
 pub(super) struct Middle {
@@ -265,7 +278,7 @@ pub(super) struct Middle {
 }
 
 impl Middle {
-    /// Memory for `most` rows.
+    /// Memory for `most` rows. It is zeros: the first kernel leaves rows out that do not count, and tiles of the second may have some.
     pub fn new(
         device: &Device,
         travel: Travel,
@@ -275,7 +288,7 @@ impl Middle {
     ) -> Result<Self, MlpError> {
         let bits = travel.output().bits();
         let scales = match travel {
-            Travel::Nvfp4 => Some(device.alloc(scales(most, features))?),
+            Travel::Nvfp4 => Some(zeros(device, scales(most, features))?),
             Travel::Sixteen(_)
             | Travel::Nvfp4Apart(_)
             | Travel::E4m3
@@ -283,7 +296,7 @@ impl Middle {
             | Travel::Blocks(..) => None,
         };
         let scale = Self::scale_of(travel, scale);
-        Ok(Middle { codes: device.alloc(codes(most, features, bits))?, scales, features, bits, scale })
+        Ok(Middle { codes: zeros(device, codes(most, features, bits))?, scales, features, bits, scale })
     }
 
     fn scale_of(travel: Travel, scale: Option<f32>) -> f32 {

@@ -1,6 +1,6 @@
 //! Batches and groups of rows: which matrices an item of work multiplies, and which rows of A and C it has.
 
-use crate::config::{Multicast, Raster};
+use crate::config::{Multicast, Raster, Schedule};
 use crate::plan::Plan;
 use crate::problem::Groups;
 
@@ -12,6 +12,8 @@ pub(crate) struct GroupsView {
     pub batch: bool,
     /// Whether the rows of A are shared out between groups by offsets on the device.
     pub by_rows: bool,
+    /// Whether all items are counted from the rows at launch, or each cluster compares its own.
+    pub counts_items: bool,
     /// Matrices of a batch, or groups.
     pub count: u32,
     /// Items of one matrix of a batch.
@@ -73,10 +75,14 @@ impl GroupsView {
         let scaled = p.kind.scales_per_mma() > 0;
         let bulk = scaled && several && p.scales.box_blocks.is_none();
         let total = p.smem.groups + 16 * count;
+        // A cluster with one tile, in columns of tiles, sees from its number whether its rows count, and divides by no register.
+        let one_tile = p.work.schedule == Schedule::OneTile && p.work.raster == Raster::AlongM;
+        let counts_items = p.work.counts_rows && !one_tile;
         GroupsView {
             several,
             batch: several && !by_rows,
             by_rows,
+            counts_items,
             count,
             matrix_items: u64::from(p.work.m_items) * u64::from(p.work.n_items),
             rows: shape.m,
@@ -91,15 +97,15 @@ impl GroupsView {
             rounds: count + 1 > 32,
             blocks: by_rows && (scaled || p.problem.formats.c.scales().is_some()),
             items_are_blocks: item_rows == 128,
-            items: if by_rows { "%items".to_owned() } else { p.work.tiles.to_string() },
+            items: if by_rows || counts_items { "%items".to_owned() } else { p.work.tiles.to_string() },
             tile: if several { "%group_tile" } else { "%tile" },
-            m_items: if by_rows { "%m_items".to_owned() } else { p.work.m_items.to_string() },
+            m_items: if by_rows || counts_items { "%m_items".to_owned() } else { p.work.m_items.to_string() },
             items_done: match p.pdl || wide > 1 || p.multicast.ctas() > 1 {
                 true => "PRODUCER_ITEMS_DONE",
                 false => "PRODUCER_DONE",
             },
             mma_locates: !by_rows || p.scales.columns_half_blocks,
-            counts_m: by_rows && p.work.raster != Raster::AlongN,
+            counts_m: (by_rows || counts_items) && p.work.raster != Raster::AlongN,
             a_row: if p.swap_ab { "%row_c" } else { "%row_r" },
             row_blocks: by_rows && scaled && !p.swap_ab,
             column_blocks: by_rows && scaled && p.swap_ab,

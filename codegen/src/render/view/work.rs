@@ -4,6 +4,7 @@ use super::TargetView;
 use super::cluster::Places;
 use crate::config::{Raster, Schedule};
 use crate::plan::Plan;
+use std::fmt::Display;
 
 /// Which items of work a CTA computes.
 pub(crate) struct WorkView {
@@ -34,9 +35,21 @@ pub(crate) struct WorkView {
     /// Where warps go on that neither compute nor finish tiles, once they are done.
     pub leave: &'static str,
     pub last_k_tile: u32,
+    /// No number that is divided is larger.
+    most: u32,
 }
 
 impl WorkView {
+    /// Bits to shift for a division by a power of two.
+    pub fn shift(&self, by: &dyn Display) -> Option<u32> {
+        constant(by).filter(|by| by.is_power_of_two()).map(u32::trailing_zeros)
+    }
+
+    /// What to multiply with for a division by another constant.
+    pub fn reciprocal(&self, by: &dyn Display) -> Option<u32> {
+        constant(by).and_then(|by| reciprocal(by, self.most))
+    }
+
     pub fn new(p: &Plan, target: &TargetView) -> Self {
         let k_count = if p.work.has_ranges() { "%k_count".to_owned() } else { p.k_loop.tiles.to_string() };
         let shape = p.problem.shape;
@@ -60,8 +73,30 @@ impl WorkView {
             fixup_count: if p.has_fixup() { 4 } else { 0 },
             leave: target.leave,
             last_k_tile: p.k_loop.tiles - 1,
+            most: most(p),
         }
     }
+}
+
+/// The largest number that is divided: of a cluster, of an item, of the K tiles of all items, or of rows rounded up to whole items.
+fn most(p: &Plan) -> u32 {
+    let units = match p.work.schedule == Schedule::StreamK {
+        true => p.work.tiles.saturating_mul(p.k_loop.tiles),
+        false => p.work.tiles.max(p.work.clusters),
+    };
+    units.max(p.problem.shape.m.saturating_add(16 * p.tile.m))
+}
+
+/// The number that a template prints, if it is no register.
+fn constant(printed: &dyn Display) -> Option<u32> {
+    printed.to_string().parse().ok()
+}
+
+/// The factor whose product with a number has in its upper half the number divided by `by`: for all numbers up to `most`, or none.
+/// It exceeds 2^32 / `by` by at most 1, and so the upper half is right while number x `by` is at most 2^32.
+fn reciprocal(by: u32, most: u32) -> Option<u32> {
+    let exact = by > 1 && u64::from(most) * u64::from(by) <= 1 << 32;
+    exact.then(|| ((1u64 << 32) / u64::from(by)) as u32 + 1)
 }
 
 /// The CTAs of a cluster.
@@ -131,5 +166,27 @@ fn raster_group(p: &Plan) -> u32 {
     match p.work.raster {
         Raster::Swizzled(group) => group.min(p.work.m_items),
         Raster::AlongM | Raster::AlongN => p.work.m_items,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reciprocal;
+
+    #[test]
+    fn reciprocals_divide_every_number_up_to_the_most() {
+        for by in (2..3000).chain([4096, 65_535, 65_536, 1_000_003]) {
+            let most = ((1u64 << 32) / by).min(u64::from(u32::MAX));
+            let factor = reciprocal(by as u32, most as u32).unwrap();
+            let around = |n: u64| n.saturating_sub(2)..=n + 2;
+            // Quotients change at multiples.
+            let quotients = (0..=most / by).step_by((most / by / 500).max(1) as usize);
+            let numbers = quotients.flat_map(|quotient| around(quotient * by)).chain(around(most));
+            for n in numbers.filter(|n| *n <= most) {
+                assert_eq!((n * u64::from(factor)) >> 32, n / by, "{n} / {by}");
+            }
+            assert_eq!(reciprocal(by as u32, most as u32 + 1), None);
+        }
+        assert_eq!(reciprocal(0, 5), None);
     }
 }

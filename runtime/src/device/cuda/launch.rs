@@ -142,6 +142,7 @@ fn values(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses, own: u64, lan
             Parameter::TensorMap(_)
             | Parameter::Pointer(_)
             | Parameter::Workspace(_)
+            | Parameter::Rows
             | Parameter::OutputScale => {}
         }
     }
@@ -166,6 +167,7 @@ fn submit_all(
             Parameter::Pointer(role) => Value::Bits(operand(args, *role)),
             Parameter::Workspace(buffer) => Value::Bits(address_in(workspace, buffer)),
             Parameter::Scalar(name) => Value::Bits(scalar(args, name)),
+            Parameter::Rows => Value::Bits(args.rows.unwrap_or(kernel.problem.shape.m).into()),
             Parameter::OutputScale => Value::Bits(args.c_scale.unwrap_or(1.0).to_bits().into()),
             Parameter::Vector(vector) => Value::Bits(self::vector(args, &vector.name)),
         };
@@ -178,7 +180,7 @@ fn submit_all(
 enum Value {
     /// A kept tensor map.
     Map(*const sys::CUtensorMap),
-    /// An address, or the bits of an f32.
+    /// An address, a number, or the bits of an f32.
     Bits(u64),
 }
 
@@ -188,7 +190,7 @@ fn with_places(
     mut value: impl FnMut(&Parameter) -> Value,
     submit: impl FnOnce(&mut [*mut c_void]) -> Result<(), DriverError>,
 ) -> Result<(), DriverError> {
-    // An f32 is in the first bytes of its word.
+    // A value of 32 bits is in the first bytes of its word.
     const { assert!(cfg!(target_endian = "little")) };
     let count = parameters.len();
     let (mut few, mut few_places) = ([0u64; PLACES], [ptr::null_mut::<c_void>(); PLACES]);

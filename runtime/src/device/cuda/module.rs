@@ -233,7 +233,7 @@ fn bytes_of(parameter: &Parameter) -> usize {
     match parameter {
         Parameter::TensorMap(_) => size_of::<sys::CUtensorMap>(),
         Parameter::Pointer(_) | Parameter::Workspace(_) | Parameter::Vector(_) => 8,
-        Parameter::Scalar(_) | Parameter::OutputScale => 4,
+        Parameter::Rows | Parameter::Scalar(_) | Parameter::OutputScale => 4,
     }
 }
 

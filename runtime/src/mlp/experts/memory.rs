@@ -4,11 +4,8 @@ use silumin_codegen::plan::Operand;
 use silumin_codegen::problem::Problem;
 
 use super::super::MlpError;
-use super::super::parts::Travel;
+use super::super::parts::{Travel, zeros};
 use crate::device::{Buffer, Device, DeviceError};
-
-/// Bytes that are written at once.
-const PIECE: usize = 16 << 20;
 
 /// What kernels hand to one another.
 #[derive(Clone, Debug)]
@@ -92,14 +89,4 @@ impl Memory {
         let scales = scales.chain(self.row_scales.into_iter().flatten());
         [self.offsets, self.sources, self.places, self.x, self.middle, self.rows].into_iter().chain(scales)
     }
-}
-
-/// Memory of zeros, written piece by piece: for many tokens it is gigabytes.
-fn zeros(device: &Device, bytes: usize) -> Result<Buffer, DeviceError> {
-    let (buffer, piece) = (device.alloc(bytes)?, vec![0; bytes.min(PIECE)]);
-    for start in (0..bytes).step_by(PIECE) {
-        let len = PIECE.min(bytes - start);
-        buffer.slice(start, len)?.write(&piece[..len])?;
-    }
-    Ok(buffer)
 }
