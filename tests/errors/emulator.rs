@@ -3,14 +3,14 @@
 use super::{Case, Page, case, kind};
 use silumin_emulator::command::{self, Limits, Request, Schedules, TraceTarget};
 use silumin_emulator::files::OutputFolder;
-use silumin_emulator::mutate::{Subject, SurveyOptions};
+use silumin_emulator::mutate::{MutateError, Subject, SurveyOptions};
 use silumin_emulator::time::{Chip, ChipError, Clock, SassCosts, TimeError, TimeOptions, issue_costs};
 use silumin_emulator::{
     Arg, GlobalMemory, Launch, LaunchError, LaunchFile, Module, Options, Reconvergence, Schedule, Tracking,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 pub fn show(page: &mut Page) {
     let folder = tempfile::tempdir().unwrap();
@@ -176,8 +176,8 @@ fn times() -> Vec<Case> {
         "    .reg .pred %done;\n    .shared .align 8 .b64 full;\n    mbarrier.init.shared::cta.b64 [full], 1;\nWAIT:\n    mbarrier.try_wait.parity.shared::cta.b64 %done, [full], 0;\n    @!%done bra WAIT;\n",
     );
     let cluster = Launch { grid: [16, 1, 1], cluster: [16, 1, 1], ..one.clone() };
-    let none =
-        Options { time_limit: Some(Duration::ZERO), instruction_limit: u64::MAX, ..Options::default() };
+    let stop = AtomicBool::new(true);
+    let none = Options { interrupt: Some(&stop), ..options };
     let launch_error = time(&spin, &launch(0, Vec::new()), &options);
     let TimeError::Launch(inner) = &launch_error else { panic!("{launch_error}") };
     let inner = kind(inner);
@@ -190,7 +190,7 @@ fn times() -> Vec<Case> {
         ),
         case("A kernel that traps", time(&ptx("", "    trap;\n"), &one, &options)),
         case("A kernel that waits for an arrival that nobody makes", time(&never, &one, &options)),
-        case("A time limit of 0", time(&spin, &one, &none)),
+        case("A time limit that is over at once", time(&spin, &one, &none)),
         case(
             "A limit of 1000 instructions",
             time(&spin, &one, &Options { instruction_limit: 1000, ..options }),
@@ -234,6 +234,22 @@ fn mutants(top: &Path) -> Vec<Case> {
             "A kernel that is wrong itself",
             survey("wrong", "    .shared .align 4 .b8 s[8];\n    bar.sync 0;\n    st.shared.u32 [s+8], 1;\n"),
         ),
+        case("A kernel whose result depends on the order of its warps", last(top)),
         case("A kernel without an instruction to change", survey("nothing", "")),
     ]
+}
+
+/// Two warps write their numbers to one place.
+fn last(top: &Path) -> MutateError {
+    let body = "    .reg .b32 %r<3>;
+    .reg .b64 %rd;
+    ld.param.u64 %rd, [p];
+    mov.u32 %r0, %tid.x;
+    shr.u32 %r0, %r0, 5;
+    atom.relaxed.gpu.global.exch.b32 %r1, [%rd], %r0;
+";
+    let head = HEAD.replace("[2, 1, 1]", "[1, 1, 1]").replace("[32, 1, 1]", "[64, 1, 1]");
+    let text = format!("{head}[buffers.c]\nbytes = 4\nfill = 0\n[[params]]\npointer = \"c\"\n");
+    let subject = Subject::read(&written(top, "last", &ptx(".param .u64 p", body), &text)).unwrap();
+    subject.survey(&SurveyOptions::default()).map(drop).unwrap_err()
 }

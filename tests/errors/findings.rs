@@ -4,7 +4,9 @@ use super::{Case, Page};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Module, Options, Schedule, Tracking};
 
 pub fn show(page: &mut Page) {
-    page.cases("Findings", cases());
+    page.cases("Findings of registers, memory and barriers", memory());
+    page.cases("Findings of copies and mbarriers", copies());
+    page.cases("Findings of tensor memory", tensor_memory());
     page.text += "\nThese are some of the kinds of findings; `FindingKind` in the documentation of `silumin-emulator` lists all, \n\
                   and [Run any PTX](guide/emulate.md) says how to look for them.\n";
     page.text = page.text.replace(", \n", ",\n");
@@ -82,9 +84,7 @@ FREE:
 DONE:
 ";
 
-fn cases() -> Vec<Case> {
-    let wait = "    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;\n    @!%p1 bra WAIT;\n";
-    let twice = wait.replace("], 0;", "], 1;");
+fn memory() -> Vec<Case> {
     vec![
         found(
             "A register that nothing wrote",
@@ -141,6 +141,13 @@ SPIN:
             "",
             "",
         ),
+    ]
+}
+
+fn copies() -> Vec<Case> {
+    let wait = "    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;\n    @!%p1 bra WAIT;\n";
+    let twice = wait.replace("], 0;", "], 1;");
+    vec![
         found("Data of a copy that nobody waited for", FindingKind::MissingMbarrierWait, 64, BULK, wait, ""),
         found("A wait for the phase after the copy's", FindingKind::Deadlock, 64, BULK, wait, &twice),
         found(
@@ -167,6 +174,11 @@ SPIN:
             "READY:\n    bar.sync 0;\n",
             "READY:\n",
         ),
+    ]
+}
+
+fn tensor_memory() -> Vec<Case> {
+    vec![
         found(
             "Tensor memory without a fence before the barrier",
             FindingKind::MissingTcgen05Fence,

@@ -3,7 +3,7 @@
 use super::{Case, Page, case, kind};
 use silumin::codegen::config::ParseKnobError;
 use silumin::codegen::error::explain;
-use silumin::codegen::gate::gate_code;
+use silumin::codegen::gate::{Expr, Product, gate_code};
 use silumin::codegen::spec::{EmitError, SpecFile, SpecFileError};
 use silumin::{Arch, Config, DualGemm, Formats, Gate, OperandFormat, Shape, Spec};
 use silumin_cli::emit;
@@ -191,6 +191,10 @@ fn in_code() -> Vec<Case> {
         ),
         case("A chip that gates are not lowered for", code(SWIGLU, "sm_80", 4)),
         case("Three elements at a time", code(SWIGLU, "sm_100a", 3)),
+        case(
+            "A gate with the second product alone",
+            gate_code(&Expr::Product(Product::Second), "sm_100a", 4).map(drop).unwrap_err(),
+        ),
         case(
             "A gate without a value for its scalar, on the host",
             "silu(alpha * (A @ B1)) * (A @ B2)"

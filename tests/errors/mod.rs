@@ -52,6 +52,13 @@ impl Case {
         self
     }
 
+    /// The same with the first lines of the message alone.
+    fn shortened(mut self, lines: usize) -> Self {
+        let kept: Vec<&str> = self.said.lines().take(lines).collect();
+        self.said = format!("{}\n...", kept.join("\n"));
+        self
+    }
+
     /// The same with paths that start in a folder of the page.
     fn without(mut self, folder: &Path) -> Self {
         self.said = self.said.replace(&format!("{}/", folder.display()), "");

@@ -43,7 +43,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn ran(what: &'static str, error: PrepareError) -> Case {
+pub fn ran(what: &'static str, error: PrepareError) -> Case {
     let PrepareError::Run { reason, .. } = &error else { panic!("{error}") };
     let inner = kind(reason);
     case(what, error).and(inner)

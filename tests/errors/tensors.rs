@@ -159,7 +159,13 @@ fn tensors() -> Vec<Case> {
         ),
         case("A tensor of a GPU for an emulated device", refused(|t| t.dl_tensor.device.device_type = CUDA)),
         case("A tensor of 32-bit numbers", refused(|tensor| tensor.dl_tensor.dtype.bits = 32)),
-        case("A tensor of one dimension", refused(|tensor| tensor.dl_tensor.ndim = 1)),
+        case(
+            "A tensor of one dimension",
+            refused(|tensor| {
+                tensor.dl_tensor.ndim = 1;
+                set(tensor.dl_tensor.strides, 0, 1);
+            }),
+        ),
         case("A tensor without rows", refused(|tensor| set(tensor.dl_tensor.shape, 0, 0))),
         case("Every second column of a tensor", refused(|tensor| set(tensor.dl_tensor.strides, 1, 2))),
         case("Scale factors in f16", parts),

@@ -1,6 +1,6 @@
 //! Tuning: spaces of knobs, files of results, and predicted times.
 
-use super::load::damaged;
+use super::load::{NO_CODE, with_code};
 use super::{Case, Page, case, kind};
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::predict::{Chip, TimeOptions, default_chip, predict};
@@ -34,18 +34,18 @@ fn runs() -> Vec<Case> {
     let cancelled = Tune::of(&gemm(), shape).cancel(&cancel).run(&device).map(drop).unwrap_err();
     vec![
         case("K that NVFP4 does not have", refused(&gemm(), Shape::new(8, 64, 40), "stages=2")),
-        case("A kernel that is wrong with all knobs", refused(&damaged(), shape, "stages=2")),
+        case("A kernel that is wrong with all knobs", refused(&with_code(NO_CODE), shape, "stages=2"))
+            .shortened(4),
         case("Tuning that the program gives up", cancelled),
     ]
 }
 
 fn spaces() -> Vec<Case> {
     let space = |text: &str| -> SpaceError { text.parse::<Space>().map(drop).unwrap_err() };
-    let stages: Vec<String> = (1..=32).map(|stages| stages.to_string()).collect();
-    let stages = stages.join("|");
-    let large = format!(
-        "stages={stages} sms={stages} tmem_columns=32|64|128|256|512 sf_preload=all|auto k_order=forward|auto raster=along_m|auto store=direct|auto|tma pdl=on|off"
-    );
+    let stages = (1..=32).map(|stages| stages.to_string()).collect::<Vec<_>>().join("|");
+    let ahead = (1..=32).map(|stages| format!("ahead({stages})")).collect::<Vec<_>>().join("|");
+    let sms = (1..=148).map(|sms| sms.to_string()).collect::<Vec<_>>().join("|");
+    let large = format!("stages={stages} sf_preload={ahead} sms={sms} pdl=on|off");
     vec![
         case("A word without a value", space("stages")),
         case("A value that a knob does not take", space("stages=many")),
