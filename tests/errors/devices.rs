@@ -3,7 +3,6 @@
 use super::load::{NO_CODE, with_code};
 use super::{Case, Page, case, kind};
 use crate::cache_driver::image;
-use serde_json::Value;
 use silumin::formats::quantize::{TensorScale, quantize_to};
 use silumin::runtime::cache::{Entry, Identity, Key, Source, SourceId};
 use silumin::runtime::communicator::{Communicator, CommunicatorError};
@@ -97,12 +96,7 @@ fn gpus(page: &mut Page) {
         let out = folder.path().join("cases");
         let variables = [variables, &[(OUT, out.to_str().unwrap())]].concat();
         run(module_path!(), "a_process_with_a_driver", role, &variables);
-        let cases: Vec<(String, Vec<(String, String)>, String)> =
-            serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
-        cases
-            .into_iter()
-            .map(|(what, kinds, said)| Case { what: what.leak(), kinds, said })
-            .collect::<Vec<_>>()
+        Case::all_from_json(&fs::read(&out).unwrap())
     };
     let library = silumin_testkit::driver::library();
     let library = library.to_str().unwrap();
@@ -160,8 +154,7 @@ fn a_process_with_a_driver() {
         Some(other) => panic!("{other}"),
         None => return,
     };
-    let cases: Vec<Value> = cases.iter().map(Case::to_json).collect();
-    fs::write(std::env::var_os(OUT).unwrap(), serde_json::to_vec(&cases).unwrap()).unwrap();
+    fs::write(std::env::var_os(OUT).unwrap(), Case::all_to_json(&cases)).unwrap();
 }
 
 const SHAPE: Shape = Shape::new(4, 64, 128);

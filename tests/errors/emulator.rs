@@ -32,7 +32,7 @@ pub fn ptx(params: &str, body: &str) -> String {
     )
 }
 
-const HEAD: &str = "ptx = \"k.ptx\"\nkernel = \"k\"\ngrid = [2, 1, 1]\nblock = [32, 1, 1]\n";
+pub const HEAD: &str = "ptx = \"k.ptx\"\nkernel = \"k\"\ngrid = [2, 1, 1]\nblock = [32, 1, 1]\n";
 const BUFFER: &str = "[buffers.c]\nbytes = 64\n";
 
 /// A launch file in a folder `name`, with `k.ptx` beside it.

@@ -125,7 +125,7 @@ const REFUSED: &[(&str, &[&str])] = &[
 ];
 
 /// Words of a command line; those in quotes stay together.
-fn words(line: &str) -> Vec<String> {
+pub fn words(line: &str) -> Vec<String> {
     let quoted = |(place, part): (usize, &str)| match place % 2 {
         0 => part.split_whitespace().map(str::to_owned).collect(),
         _ => vec![part.to_owned()],

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod checkpoints;
+mod commands;
 mod coverage;
 mod devices;
 mod emulator;
@@ -19,7 +20,6 @@ mod tuning;
 mod weights;
 
 use coverage::{Kind, kind};
-use serde_json::{Value, json};
 use silumin_testkit::root;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -65,8 +65,16 @@ impl Case {
         self
     }
 
-    fn to_json(&self) -> Value {
-        json!([self.what, self.kinds, self.said])
+    /// Cases for another process.
+    fn all_to_json(cases: &[Self]) -> Vec<u8> {
+        let cases: Vec<_> = cases.iter().map(|case| (case.what, &case.kinds, &case.said)).collect();
+        serde_json::to_vec(&cases).unwrap()
+    }
+
+    /// Cases of another process.
+    fn all_from_json(bytes: &[u8]) -> Vec<Self> {
+        let cases: Vec<(String, Vec<Kind>, String)> = serde_json::from_slice(bytes).unwrap();
+        cases.into_iter().map(|(what, kinds, said)| Case { what: what.leak(), kinds, said }).collect()
     }
 }
 
@@ -178,7 +186,7 @@ fn page() -> Page {
     prepare::show(&mut page);
     page.section(
         "Weights and checkpoints",
-        "Weights are checked before they are uploaded, and a checkpoint when a layer is read.",
+        "Weights are checked before they are uploaded, and a checkpoint when a layer is read ([Weights from checkpoints](weights.md)).",
     );
     weights::show(&mut page);
     checkpoints::show(&mut page);
@@ -187,6 +195,7 @@ fn page() -> Page {
         "Kernels are generated and loaded at model load, so that their errors come there.",
     );
     load::show(&mut page);
+    commands::cache(&mut page);
     page.section(
         "The MLP block and experts",
         "A block checks its weights at load and its buffers at each call.",
@@ -213,11 +222,13 @@ fn page() -> Page {
         "The tuner says why it found no kernel, and what is wrong with a space or a file of results.",
     );
     tuning::show(&mut page);
+    commands::tune(&mut page);
     page.section(
         "The emulator",
         "The emulator checks a launch as a device would, and then reports what the kernel does wrong.",
     );
     emulator::show(&mut page);
+    commands::emulate(&mut page);
     findings::show(&mut page);
     page
 }

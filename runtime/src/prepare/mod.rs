@@ -252,9 +252,9 @@ impl Loaded {
             }
             #[cfg(feature = "cuda")]
             (Module::Cuda(module), Backend::Cuda(device)) => match stream.lane() {
-                Some(lane) => device.launch_plain(module, &launch, args, lane).map_err(|error| {
-                    failed(RunError::Refused { reason: cuda::in_words(error) })
-                }),
+                Some(lane) => device
+                    .launch_plain(module, &launch, args, lane)
+                    .map_err(|error| failed(RunError::Refused { reason: cuda::in_words(error) })),
                 None => Err(self.foreign("stream")),
             },
             // A kernel is loaded by its device, so that both are of one kind.
