@@ -7,9 +7,8 @@ pub fn show(page: &mut Page) {
     page.cases("Findings of registers, memory and barriers", memory());
     page.cases("Findings of copies and mbarriers", copies());
     page.cases("Findings of tensor memory", tensor_memory());
-    page.text += "\nThese are some of the kinds of findings; `FindingKind` in the documentation of `silumin-emulator` lists all, \n\
-                  and [Run any PTX](guide/emulate.md) says how to look for them.\n";
-    page.text = page.text.replace(", \n", ",\n");
+    page.text += "\nThese are some of the kinds of findings; `FindingKind` in the documentation of `silumin-emulator` lists all,\n";
+    page.text += "and [Run any PTX](guide/emulate.md) says how to look for them.\n";
 }
 
 /// Words that two warps exchange.
