@@ -22,6 +22,7 @@ mod cuda;
 mod dual_gemm;
 mod emit;
 mod emulate;
+#[cfg(feature = "safetensors")]
 mod errors;
 mod experts;
 mod formats;

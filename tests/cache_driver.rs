@@ -329,7 +329,7 @@ fn the_assembler_compiles_in_the_driver_s_place() {
 }
 
 /// An image as the emulated driver's linker makes it (`emulator/driver/src/link.rs`).
-fn image(ptx: &str, chip: &str) -> Vec<u8> {
+pub fn image(ptx: &str, chip: &str) -> Vec<u8> {
     let mut body = 13_000i32.to_le_bytes().to_vec();
     body.extend(chip.bytes().chain(std::iter::repeat(0)).take(16));
     body.extend(ptx.bytes().chain([0]));

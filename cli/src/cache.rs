@@ -265,7 +265,11 @@ fn export(folder: &Path, file: &Path, target: Option<&str>, kernel: Option<&str>
 fn existing(folder: &Path) -> Outcome<Cache> {
     match folder.is_dir() {
         true => Ok(Cache::open(folder)),
-        false => Err(format!("there is no cache in {}", folder.display()).into()),
+        false => Err(format!(
+            "there is no cache in {}: load kernels first, or name another with --folder",
+            folder.display()
+        )
+        .into()),
     }
 }
 

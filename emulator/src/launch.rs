@@ -297,7 +297,9 @@ pub enum LaunchError {
         available: Vec<String>,
     },
     /// The number of arguments is wrong.
-    #[error("the kernel has {expected} parameters, {found} arguments were given")]
+    #[error(
+        "{found} arguments were given, and the kernel takes {expected}: give one for each of its parameters"
+    )]
     ArgumentCount {
         /// Parameters.
         expected: usize,

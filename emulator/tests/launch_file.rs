@@ -258,8 +258,15 @@ fn mistakes_in_parameters_name_key_value_limit_and_a_way_out() {
     p("hex = \"0g\"", &["params[0].hex", "'g'"]);
     p("bf16 = 1.0", &["unknown field `bf16`", "hex"]);
     p("u32 = 1", &["params[0]", "has 4 bytes, parameter `p` has 8", "takes: p (8 bytes)"]);
-    p("u64 = 1\n[[params]]\nu64 = 1", &["1 parameters, 2 arguments", "takes: p (8 bytes)", "8, 8"]);
-    mistake(&[".param .u64 p"], "", &["params", "1 parameters, 0 arguments", "have no bytes"]);
+    p(
+        "u64 = 1\n[[params]]\nu64 = 1",
+        &["2 arguments were given, and the kernel takes 1", "takes: p (8 bytes)", "8, 8"],
+    );
+    mistake(
+        &[".param .u64 p"],
+        "",
+        &["params", "0 arguments were given, and the kernel takes 1", "have no bytes"],
+    );
 }
 
 #[test]

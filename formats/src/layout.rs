@@ -54,7 +54,7 @@ pub enum LayoutError {
     /// The blocked buffer is not a whole number of atoms.
     #[error(
         "{rows} x {sf_cols} blocked scale factors take {expected} bytes, rows padded to \
-         {ATOM_ROWS} and columns to {ATOM_COLUMNS}, but the buffer holds {got}: see `blocked_len`"
+         {ATOM_ROWS} and columns to {ATOM_COLUMNS}, but the buffer holds {got}: `to_blocked` pads them"
     )]
     BlockedLength {
         /// Rows.

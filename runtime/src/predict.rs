@@ -50,7 +50,9 @@ pub enum PredictError {
     )]
     NoChip(String),
     /// The kernel has groups of rows, and their sizes were not given.
-    #[error("the kernel has groups of rows, and their sizes were not given")]
+    #[error(
+        "the kernel has groups of rows, and their sizes were not given: pass the GroupSizes of its shape"
+    )]
     Groups,
 }
 

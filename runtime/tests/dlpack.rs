@@ -179,7 +179,7 @@ fn wrong_tensors_are_refused_and_deleted() {
     says(|t| t.strides = Some(vec![4, 1]), &["dimension 0", "stride 4", "has 3"]);
     says(|t| t.device.device_type = CUDA, &["on GPU 0", "emulated sm_90a", "copy it"]);
     says(|t| t.device.device_type = 8, &["DLPack's kind 8"]);
-    says(|t| t.dtype = dtype(BFLOAT, 16), &["bfloat16", "f16 is read"]);
+    says(|t| t.dtype = dtype(BFLOAT, 16), &["bfloat16", "in place of f16"]);
     says(|t| t.dtype.lanes = 2, &["float16 in 2 lanes", "1 lane"]);
     says(|t| t.dtype = dtype(99, 3), &["kind 99"]);
     says(|t| t.shape = vec![6], &["1 dimensions", "2"]);

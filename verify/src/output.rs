@@ -14,7 +14,9 @@ use silumin_formats::{bf16_from_f64, block_scale, e2m1, e4m3, element, f16_from_
 #[non_exhaustive]
 pub enum OutputError {
     /// The elements have the wrong length.
-    #[error("C of {m} x {n} in {format} takes {expected} bytes, but {got} are given: pass all of them")]
+    #[error(
+        "C of {m} x {n} in {format} takes {expected} bytes, but {got} are given: pass exactly {expected}"
+    )]
     Length {
         /// Rows.
         m: usize,
@@ -28,7 +30,9 @@ pub enum OutputError {
         got: usize,
     },
     /// The scale factors have the wrong length.
-    #[error("the scale factors of C, {m} x {n} in {format}, take {expected} bytes, but there are {got}")]
+    #[error(
+        "the scale factors of C, {m} x {n} in {format}, take {expected} bytes, but {got} are given: pass exactly {expected}"
+    )]
     Scales {
         /// Rows.
         m: usize,
@@ -42,7 +46,9 @@ pub enum OutputError {
         got: usize,
     },
     /// N is not a multiple of the block.
-    #[error("N = {n} is not a multiple of {block}, the elements of C that share a scale in {format}")]
+    #[error(
+        "N = {n} is not a multiple of {block}, the elements of C that share a scale in {format}: pad N with zeros"
+    )]
     Block {
         /// Columns.
         n: usize,

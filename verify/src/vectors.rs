@@ -73,7 +73,7 @@ pub enum VectorError {
     },
     /// An output of the kernel overlaps the vector.
     #[error(
-        "{output} shares memory with `{vector}`: the kernel still reads that while it writes {output}, so give {output} memory of its own"
+        "`{output}` shares memory with `{vector}`: the kernel still reads that while it writes `{output}`, so give `{output}` memory of its own"
     )]
     Aliasing {
         /// The output.

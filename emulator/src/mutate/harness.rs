@@ -48,7 +48,9 @@ pub enum MutateError {
         finding: Box<Finding>,
     },
     /// The kernel's outputs depend on the schedule.
-    #[error("the kernel's outputs under schedule {schedule} are not those of the first schedule")]
+    #[error(
+        "the kernel's outputs under schedule {schedule} are not those of the first schedule: mutants could not be told from it"
+    )]
     Unstable {
         /// The schedule.
         schedule: String,

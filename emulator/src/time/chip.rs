@@ -441,7 +441,8 @@ impl Chip {
         *q = Quantity { value, low: value, high: value };
         let divides = chip.positive().any(|(n, _)| n == key);
         if !value.is_finite() || value < 0.0 || divides && value == 0.0 {
-            let message = format!("{value} is no value that it can have");
+            let least = if divides { "above 0" } else { "not below 0" };
+            let message = format!("{value} is no value that it can have: it is finite and {least}");
             return Err(ChipError::Value { file: self.name.clone(), key: key.to_owned(), message });
         }
         Ok(chip)

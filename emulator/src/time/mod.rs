@@ -148,7 +148,7 @@ pub enum TimeError {
     },
     /// Clusters wait for an event that never occurs.
     #[error(
-        "nothing can continue after {clocks:.0} clk; {waiting} warps wait, the first of them in CTA {cta:?}, warp {warp}, at line {line}: `{text}`"
+        "nothing can continue after {clocks:.0} clk (warps that wait: {waiting}): CTA {cta:?}, warp {warp} waits at line {line}: `{text}`"
     )]
     Stuck {
         /// When.

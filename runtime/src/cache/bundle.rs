@@ -206,11 +206,14 @@ impl Bundle {
         }
         let path = path.as_ref();
         let write = || {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder =
+                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            // The system's words alone: those of a temporary file add its name.
+            std::fs::metadata(folder)?;
             let mut builder = tempfile::Builder::new();
             #[cfg(unix)]
             builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-            let mut file = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+            let mut file = builder.tempfile_in(folder)?;
             file.write_all(&self.to_bytes())?;
             file.as_file().sync_all()?;
             file.persist(path).map(drop).map_err(|error| error.error)

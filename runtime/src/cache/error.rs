@@ -37,7 +37,7 @@ pub enum ModuleError {
     /// The kernel is for another chip. A kernel with a chip's own features runs on no other chip, not even of the
     /// same family.
     #[error(
-        "the kernel is for {target}, and the device cannot run it ({reason}): make it for the device's own chip, Device::arch"
+        "the kernel is for {target}, and the device cannot run it ({reason}): make it, or export the bundle, for the device's own chip, Device::arch"
     )]
     WrongTarget {
         /// The kernel's chip.
@@ -46,7 +46,9 @@ pub enum ModuleError {
         reason: String,
     },
     /// The module lacks the entry.
-    #[error("the module has no entry `{entry}` ({reason}): it is not this kernel's")]
+    #[error(
+        "the module has no entry `{entry}` ({reason}): it is another kernel's; compile it again, or export the bundle again"
+    )]
     MissingEntry {
         /// The entry.
         entry: String,

@@ -115,7 +115,7 @@ pub enum CommunicatorError {
         other: usize,
     },
     /// The buffer or the stream is another device's.
-    #[error("the {what} does not belong to {device}, the device of rank {rank}")]
+    #[error("the {what} does not belong to {device}, the device of rank {rank}: use one of that device")]
     Foreign {
         /// What was passed.
         what: &'static str,

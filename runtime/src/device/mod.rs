@@ -64,7 +64,7 @@ pub enum DeviceError {
         bytes: usize,
     },
     /// A range exceeds its buffer.
-    #[error("{len} bytes from byte {offset} on exceed a buffer of {capacity} bytes")]
+    #[error("{len} bytes from byte {offset} on exceed a buffer of {capacity} bytes: {} are left there", .capacity.saturating_sub(*.offset))]
     OutOfBounds {
         /// Start of the range.
         offset: usize,

@@ -33,7 +33,7 @@ pub enum DlpackError {
         device: String,
     },
     /// The elements have another type.
-    #[error("the tensor has elements of {}, and {expected} is read: convert it with its own library{}", type_name(*.found), lanes_help(*.found))]
+    #[error("the tensor has elements of {} in place of {expected}: convert it with its own library{}", type_name(*.found), lanes_help(*.found))]
     Type {
         /// The tensor's type.
         found: DLDataType,

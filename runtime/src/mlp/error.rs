@@ -34,7 +34,7 @@ pub enum MlpError {
     },
     /// The scale of the middle tensor is not a positive finite number.
     #[error(
-        "the scale of the middle tensor is {value}, but it has to be finite and above 0: leave it out for the format's own"
+        "the scale of the intermediate activations is {value}, but it has to be finite and above 0: leave it out for the format's own"
     )]
     MiddleScale {
         /// As given.
@@ -64,7 +64,7 @@ pub enum MlpError {
     )]
     DefaultStream,
     /// The stream is another device's.
-    #[error("the stream does not belong to {device}, the device of the block")]
+    #[error("the stream does not belong to {device}, the device of the block: use one of that device")]
     Stream {
         /// The device.
         device: String,
@@ -112,7 +112,7 @@ pub enum MlpError {
     },
     /// A buffer has another length.
     #[error(
-        "`{tensor}` has {found} bytes, and {rows} x {hidden} of 16 bits are {expected}: slice a buffer that is longer"
+        "`{tensor}` has {found} bytes, and {rows} x {hidden} of 16 bits are {expected}: pass exactly {expected}, as a slice of a longer buffer for example"
     )]
     Length {
         /// The tensor.
@@ -201,7 +201,7 @@ pub enum MlpError {
     },
     /// A buffer of choices has another length.
     #[error(
-        "`{tensor}` has {found} bytes: {tokens} tokens with {top_k} choices of 4 bytes are {expected}; slice a buffer that is longer"
+        "`{tensor}` has {found} bytes: {tokens} tokens with {top_k} choices of 4 bytes are {expected}; pass exactly {expected}, as a slice of a longer buffer for example"
     )]
     Choices {
         /// Which.

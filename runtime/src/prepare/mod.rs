@@ -40,6 +40,8 @@ use silumin_codegen::problem::OperandFormat;
 use silumin_codegen::render::RenderError;
 use thiserror::Error;
 
+#[cfg(feature = "cuda")]
+use crate::device::cuda;
 use crate::device::plain::Plain;
 pub use crate::device::plain::RunError;
 use crate::device::{Backend, Buffer, Device, DeviceError, Stream};
@@ -103,7 +105,7 @@ pub enum PrepareError {
     },
     /// A buffer has the wrong size.
     #[error(
-        "`{tensor}` has {found} bytes, and {rows} x {columns} takes {expected}: slice a buffer that is longer"
+        "`{tensor}` has {found} bytes, and {rows} x {columns} takes {expected}: pass exactly {expected}, as a slice of a longer buffer for example"
     )]
     Length {
         /// The tensor.
@@ -124,7 +126,7 @@ pub enum PrepareError {
         tensor: &'static str,
     },
     /// A buffer or a stream belongs to another device.
-    #[error("the {what} does not belong to {device}, where the kernel is: use one of that device")]
+    #[error("`{what}` does not belong to {device}, where the kernel is: use one of that device")]
     Foreign {
         /// What it is.
         what: &'static str,
@@ -252,7 +254,7 @@ impl Loaded {
             (Module::Cuda(module), Backend::Cuda(device)) => match stream.lane() {
                 Some(lane) => device
                     .launch_plain(module, &launch, args, lane)
-                    .map_err(|error| failed(RunError::Refused { reason: error.to_string() })),
+                    .map_err(|error| failed(RunError::Refused { reason: cuda::in_words(error) })),
                 None => Err(self.foreign("stream")),
             },
             // A kernel is loaded by its device, so that both are of one kind.

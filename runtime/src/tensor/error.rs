@@ -117,7 +117,7 @@ pub enum TensorError {
     },
     /// The operands have scales of whole matrices, and nothing applies them.
     #[error(
-        "the tensor scales of {a} and {b} multiply to {scale}, and the gate `{gate}` has no scalar to apply them: C would be wrong. \
+        "the tensor scales of `{a}` and `{b}` multiply to {scale}, and the gate `{gate}` has no scalar to apply them: C would be wrong. \
          Scale each product, as in `alpha * (A @ B)`, and set alpha to a.tensor_scale() * b.tensor_scale(); or upload with TensorScale::One"
     )]
     UnappliedScale {

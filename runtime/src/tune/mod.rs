@@ -89,7 +89,8 @@ pub enum TuneError {
     },
     /// A kernel broke the device's context: no later call works in this process.
     #[error(
-        "the kernel of `{knobs}` has left the device beyond use: {reason}; start another process and exclude that configuration with Tune::lost"
+        "the kernel {} has left the device beyond use: {reason}; start another process and exclude that configuration with Tune::lost",
+        match .knobs.as_str() { "" => "with no knobs of its own".to_owned(), knobs => format!("of `{knobs}`") }
     )]
     Lost {
         /// The configuration.

@@ -60,7 +60,7 @@ pub enum TableError {
         found: u32,
     },
     /// The file is too long.
-    #[error("{} has {found} bytes, and at most {MOST_BYTES} are read", .path.display())]
+    #[error("{} has {found} bytes, and at most {MOST_BYTES} are read: move it away, and tune again", .path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -68,7 +68,7 @@ pub enum TableError {
         found: u64,
     },
     /// Another process holds the lock for too long.
-    #[error("{} is locked by another process for longer than {} s", .path.display(), PATIENCE.as_secs())]
+    #[error("{} is locked by another process for longer than {} s: wait until it is done, or name another file", .path.display(), PATIENCE.as_secs())]
     Locked {
         /// The file.
         path: PathBuf,

@@ -146,7 +146,7 @@ pub enum WeightError {
         k: usize,
     },
     /// The range of rows exceeds the matrix.
-    #[error("rows {start}..{end} do not lie in a matrix of {rows}")]
+    #[error("rows {start}..{end} do not lie in a matrix of {rows} rows: end at {rows} at most")]
     Rows {
         /// First row of the range.
         start: usize,

@@ -115,7 +115,9 @@ pub enum ReferenceError {
         n: usize,
     },
     /// The number of values does not fit the size.
-    #[error("a result of {m} x {n} has {expected} elements, but the buffer holds {got}")]
+    #[error(
+        "a result of {m} x {n} has {expected} elements, but the buffer holds {got}: pass exactly {expected}"
+    )]
     Length {
         /// Rows.
         m: usize,

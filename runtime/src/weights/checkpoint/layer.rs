@@ -256,7 +256,7 @@ impl Checkpoint {
             (Convention::ModelOpt, Dtype::F8_E4M3) => return self.e4m3(projection, name, codes, parts),
             _ => {}
         }
-        expect_dtype(&codes, &name, Dtype::U8, "U8, two codes a byte", hint_of_codes(codes.dtype))?;
+        expect_dtype(&codes, &name, Dtype::U8, "U8 (two codes a byte)", hint_of_codes(codes.dtype))?;
         let shape = |expected: String| CheckpointError::Shape {
             path: codes.path.to_owned(),
             tensor: name.clone(),
@@ -480,7 +480,7 @@ fn expect_dtype(
 /// A guess at the layout of weights whose type is not packed codes.
 fn hint_of_codes(dtype: Dtype) -> &'static str {
     match dtype {
-        Dtype::F32 => "this layer is not quantised; format::quantize makes NVFP4 of such weights",
+        Dtype::F32 => "this layer is not quantised; formats::quantize makes NVFP4 of such weights",
         Dtype::F8_E5M2 => "weights in e5m2 have no kernels; round them to e4m3 or NVFP4",
         _ => "weights are BF16, F16, F8_E4M3, or NVFP4 in U8",
     }
