@@ -353,7 +353,7 @@ fn items_are_named_and_keep_their_attributes() {
     assert_eq!(items[0].declaration.spec.config.stages, Setting::Fixed(2));
     let shape = Shape::new(128, 128, 256);
     let kernel = items[1].declaration.spec.kernel(shape, Arch::Sm100a).unwrap();
-    assert_eq!(kernel.name, "GeGlu_m128_n128_k256");
+    assert_eq!(kernel.name, "GeGlu_n128_k256_m00128");
 }
 
 #[test]

@@ -115,8 +115,8 @@ fn auto_looks_at_the_rows_of_a_group() {
 fn kernels_are_named_after_their_groups() {
     let (spec, arch) = SpecFile::new(SHAPE).read().unwrap();
     let name = |shape| spec.kernel(shape, arch).unwrap().name;
-    assert!(name(SHAPE.batch(3)).ends_with("_m300_n200_k416_l3"));
-    assert!(name(SHAPE.grouped(5)).ends_with("_m300_n200_k416_g5"));
+    assert!(name(SHAPE.batch(3)).ends_with("_n200_k416_m00300_l3"));
+    assert!(name(SHAPE.grouped(5)).ends_with("_n200_k416_m00300_g5"));
     let hashes =
         [SHAPE, SHAPE.batch(1), SHAPE.grouped(1)].map(|shape| spec.kernel(shape, arch).unwrap().hash);
     assert!(hashes[0] != hashes[1] && hashes[1] != hashes[2] && hashes[0] != hashes[2]);

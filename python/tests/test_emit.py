@@ -72,7 +72,7 @@ def test_a_kernel_in_four_bits_takes_drawn_inputs():
 
 def test_a_kernel_says_what_it_is(tmp_path):
     kernel = silumin.emit(GATE, 64, 64, 64, name="swiglu")
-    assert kernel.entry == "swiglu_m64_n64_k64" and f".entry {kernel.entry}" in kernel.ptx
+    assert kernel.entry == "swiglu_n64_k64_m00064" and f".entry {kernel.entry}" in kernel.ptx
     assert "SMEM" in kernel.plan and "floor" in kernel.plan and "tile" in kernel.summary and kernel.name in repr(kernel)
     (launch,) = kernel.launches
     assert launch.shared > 0 and len(launch.args) == len(silumin.entries(kernel.ptx)[0].parameters)

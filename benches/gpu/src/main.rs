@@ -144,6 +144,9 @@ struct Flags {
     /// Numbers of tokens, separated by commas, with `--mlp` and `--experts`.
     #[arg(long, default_value = "1,16,128,1024,8192")]
     tokens: String,
+    /// Rows that kernels are made for with `--mlp`, separated by commas, if not those of the tokens.
+    #[arg(long)]
+    buckets: Option<String>,
     /// Calls that are compared with the first: on several GPUs with `--mlp`, for each number of tokens with `--experts`.
     #[arg(long, default_value_t = 10_000)]
     forwards: u64,
@@ -175,7 +178,8 @@ fn main() -> ExitCode {
     let json = flags.json.as_deref();
     if let Some(blocks) = &flags.mlp {
         let (ranks, formats, tokens, forwards) = (flags.ranks, &flags.format, &flags.tokens, flags.forwards);
-        return ended(mlp::run(&mlp::Request { ranks, blocks, formats, tokens, forwards, json }));
+        let buckets = flags.buckets.as_deref();
+        return ended(mlp::run(&mlp::Request { ranks, blocks, formats, tokens, buckets, forwards, json }));
     }
     if let Some(layers) = &flags.experts {
         let (formats, tokens, forwards) = (&flags.format, &flags.tokens, flags.forwards);

@@ -48,6 +48,8 @@ pub struct Request<'a> {
     pub formats: &'a str,
     /// Numbers of tokens, separated by commas.
     pub tokens: &'a str,
+    /// Rows that kernels are made for, separated by commas: those of the tokens if nothing is said.
+    pub buckets: Option<&'a str>,
     /// Calls that are compared with the first.
     pub forwards: u64,
     /// File for the rows.
@@ -269,6 +271,12 @@ pub fn run(request: &Request<'_>) -> Result<bool, String> {
     let tokens = list(request.tokens, |text| {
         text.parse::<u32>().map_err(|_| format!("--tokens: `{text}` is no number"))
     })?;
+    let buckets = match request.buckets {
+        None => tokens.clone(),
+        Some(text) => {
+            list(text, |text| text.parse::<u32>().map_err(|_| format!("--buckets: `{text}` is no number")))?
+        }
+    };
     let blocks = list(request.blocks, block)?;
     let formats = list(request.formats, |text| Ok(job::formats(text)?.b))?;
     let devices: Vec<Device> = (0..request.ranks.max(1))
@@ -290,7 +298,7 @@ pub fn run(request: &Request<'_>) -> Result<bool, String> {
     for (hidden, features) in blocks {
         for format in &formats {
             let host = Host::new(*format, hidden, features, SEED)?;
-            let rows = measure(&devices, &host, *format, &tokens)?;
+            let rows = measure(&devices, &host, *format, [&tokens, &buckets])?;
             right &= rows.iter().all(|row| row.error < BAR && row.difference.is_none_or(|off| off < BAR));
             rows.iter().for_each(show);
             report.rows.extend(rows);
@@ -340,9 +348,9 @@ fn measure(
     devices: &[Device],
     host: &Host,
     format: OperandFormat,
-    tokens: &[u32],
+    [tokens, buckets]: [&[u32]; 2],
 ) -> Result<Vec<Row>, String> {
-    let options = MlpOptions::new(Buckets::new(tokens.iter().copied()).map_err(words)?);
+    let options = MlpOptions::new(Buckets::new(buckets.iter().copied()).map_err(words)?);
     let weights = host.weights()?;
     let layers =
         |load: &dyn Fn() -> Result<Mlp, String>| (0..LAYERS).map(|_| load()).collect::<Result<Vec<_>, _>>();

@@ -41,7 +41,9 @@ pub enum DlpackError {
         expected: &'static str,
     },
     /// The tensor is no matrix.
-    #[error("the tensor has {dimensions} dimensions, and a matrix has 2: reshape it to [rows, columns]")]
+    #[error(
+        "the tensor's rank is {dimensions}, and a matrix has 2 dimensions: reshape it to [rows, columns]"
+    )]
     Rank {
         /// Its dimensions.
         dimensions: i32,

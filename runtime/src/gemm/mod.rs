@@ -45,7 +45,7 @@ use crate::device::{Backend, Device, emulated};
 /// let gate: Gate = "silu(A @ B1) * (A @ B2)".parse()?;
 /// let swiglu = DualGemm::new(Spec::new(gate, &[Arch::Sm100a])?);
 /// let kernel = swiglu.kernel(Shape::new(256, 4096, 7168), Arch::Sm100a)?;
-/// assert_eq!(kernel.name, "silumin_dual_gemm_m256_n4096_k7168");
+/// assert_eq!(kernel.name, "silumin_dual_gemm_n4096_k7168_m00256");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]

@@ -131,14 +131,15 @@ impl Spec {
         Err(errors)
     }
 
-    /// What the kernel for one shape is called: the name and the shape, the batch or the groups behind it.
+    /// What the kernel for one shape is called: the name and the shape, the batch or the groups behind it. In order of their names the
+    /// kernels of a layer stand together, by their rows.
     pub fn kernel_name(&self, shape: Shape) -> String {
         let groups = match shape.groups {
             Groups::One => String::new(),
             Groups::Batch(count) => format!("_l{count}"),
             Groups::Rows(count) => format!("_g{count}"),
         };
-        format!("{}_m{}_n{}_k{}{groups}", self.name, shape.m, shape.n, shape.k)
+        format!("{}_n{}_k{}_m{:05}{groups}", self.name, shape.n, shape.k, shape.m)
     }
 
     /// The kernel for one shape and chip. With the feature `render`. Deterministic: the same input gives the same bytes.
