@@ -114,7 +114,7 @@ fn a_space_of_one_s_own_is_tried_and_what_is_wrong_is_said() {
     let (file, space) = (folder.path().join("file"), folder.path().join("space"));
     std::fs::write(&space, "stages=1|2 # few\n").unwrap();
     let own = ["--shapes", "40x64x256", "--space", space.to_str().unwrap()];
-    assert!(run(&file, &own).unwrap().contains("; of 3 0 illegal"));
+    assert!(run(&file, &own).unwrap().contains("; of 3 kernels 0 illegal"));
     std::fs::write(&space, "stages=1|2 stage=3\n").unwrap();
     for (arguments, text) in [
         (&own[..], "did you mean `stages`"),

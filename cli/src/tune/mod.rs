@@ -422,8 +422,9 @@ fn tune_all(
 
 fn show(tuned: &Tuned, top: usize, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{tuned}; {:.1} s", tuned.took.as_secs_f64())?;
-    for (knob, count, reason) in tuned.illegal.iter().take(top) {
-        writeln!(out, "    illegal: {count} for {knob}: {reason}")?;
+    // A reason starts with its knob.
+    for (_, count, reason) in tuned.illegal.iter().take(top) {
+        writeln!(out, "    illegal: {count}, the first by {reason}")?;
     }
     let mut line = |candidate: &Candidate| {
         let knobs = difference(&candidate.config, &tuned.base);

@@ -254,7 +254,7 @@ impl fmt::Display for Tuned {
         let Counts { drawn, illegal, same, left_out, refused, failed, wrong, timed } = self.counts;
         write!(
             f,
-            "; of {drawn} {illegal} illegal, {same} the same, {left_out} left out, {timed} timed, {} refused, {wrong} wrong",
+            "; of {drawn} kernels {illegal} illegal, {same} the same, {left_out} left out, {timed} timed, {} refused, {wrong} wrong",
             refused + failed
         )
     }
