@@ -3,7 +3,7 @@
 //! tokens.
 
 use half::bf16;
-use silumin::codegen::problem::OperandFormat;
+use silumin::codegen::problem::{OperandFormat, OutputFormat};
 use silumin::formats::Matrix;
 use silumin::formats::quantize::{TensorScale, quantize_to};
 use silumin::runtime::communicator::{Communicator, CommunicatorError};
@@ -166,6 +166,28 @@ fn a_block_is_right_on_each_chip_with_each_format() {
         // Rounding of the result alone is 2^-9 in bf16. Where the middle is quantised, sums that lie next to a boundary between
         // two codes may go either way.
         assert!(error < 6e-3, "{arch}, {weights}, {source:?}: {error:.2e}");
+    }
+}
+
+/// The formats of the middle, as the first kernel writes it: in the chip's own epilogue where it has one.
+const WRITTEN: [(Arch, OperandFormat, OutputFormat); 6] = [
+    (Arch::Sm100a, OperandFormat::Nvfp4, OutputFormat::Nvfp4),
+    (Arch::Sm100a, OperandFormat::Mxfp8, OutputFormat::Mxfp8),
+    (Arch::Sm110a, OperandFormat::E4m3Block128, OutputFormat::Mxfp8),
+    (Arch::Sm90a, OperandFormat::E4m3Block128, OutputFormat::Bf16),
+    (Arch::Sm120a, OperandFormat::Mxfp8, OutputFormat::Bf16),
+    (Arch::Sm121a, OperandFormat::Nvfp4, OutputFormat::Bf16),
+];
+
+#[test]
+fn the_first_kernel_quantises_the_middle_where_it_can() {
+    for (arch, weights, written) in WRITTEN {
+        let (device, layer) = (Device::emulated(arch), Layer::new(weights));
+        let options = MlpOptions::new(Buckets::new([8]).unwrap());
+        let loaded = Mlp::load(&device, &layer.weights(), &options).unwrap();
+        let found: Vec<_> =
+            loaded.kernels()[0].iter().map(|kernel| kernel.kernel().problem.formats.c).collect();
+        assert!(!found.is_empty() && found.iter().all(|c| *c == written), "{arch}, {weights}: {found:?}");
     }
 }
 

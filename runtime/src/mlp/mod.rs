@@ -15,7 +15,8 @@
 //!
 //! FP8 weights with a scale factor for each 128 x 128 elements (DeepSeek-V3, Qwen3-FP8) meet activations with one for each 128 on
 //! Hopper. Blackwell's MMAs take scale factors of MXFP8: there these weights are requantised to it when they are loaded
-//! ([`Weight::to_mxfp8`]). MXFP8 weights run on Blackwell, too.
+//! ([`Weight::to_mxfp8`]), and the first kernel's epilogue quantises the middle where the chip has tensor memory. MXFP8 weights run on
+//! Blackwell, too.
 //!
 //! NVFP4 weights on Hopper, and weights of 16 bits on all chips, meet activations of 16 bits, in two kernels.
 //!
@@ -516,7 +517,7 @@ impl Mlp {
             Some(part) => (&part.codes, part.scales.as_ref(), part.row_scales.as_ref()),
             None => (x, None, None),
         };
-        let c_scale = middle.scales.is_some().then_some(self.middle.scale);
+        let c_scale = (self.travel == Travel::Nvfp4).then_some(self.middle.scale);
         let args =
             Args { sfc: middle.scales.as_ref(), c_scale, ..self.gate_up.args(codes, sfa, &middle.codes) };
         let mut scales: Vec<(&str, &Buffer)> =

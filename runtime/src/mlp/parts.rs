@@ -29,6 +29,8 @@ pub(super) enum Travel {
     E4m3Rows(Source),
     /// The same with scale factors for blocks of each token.
     Blocks(Source, E4m3Blocks),
+    /// In MXFP8: x is quantised, and the first kernel's epilogue quantises the middle.
+    Mxfp8,
 }
 
 impl Travel {
@@ -39,10 +41,12 @@ impl Travel {
             OperandFormat::Nvfp4 => vec![Travel::Nvfp4, Travel::Nvfp4Apart(source)],
             OperandFormat::E4m3 if calibrated => vec![Travel::E4m3],
             OperandFormat::E4m3 => vec![Travel::E4m3Rows(source)],
-            OperandFormat::E4m3Block128 => [E4m3Blocks::Vector128, E4m3Blocks::Mxfp8]
-                .map(|blocks| Travel::Blocks(source, blocks))
-                .to_vec(),
-            OperandFormat::Mxfp8 => vec![Travel::Blocks(source, E4m3Blocks::Mxfp8)],
+            OperandFormat::E4m3Block128 => vec![
+                Travel::Blocks(source, E4m3Blocks::Vector128),
+                Travel::Mxfp8,
+                Travel::Blocks(source, E4m3Blocks::Mxfp8),
+            ],
+            OperandFormat::Mxfp8 => vec![Travel::Mxfp8, Travel::Blocks(source, E4m3Blocks::Mxfp8)],
             _ => Vec::new(),
         }
     }
@@ -51,7 +55,15 @@ impl Travel {
     pub fn between(self) -> Option<Source> {
         match self {
             Travel::Nvfp4Apart(source) | Travel::E4m3Rows(source) | Travel::Blocks(source, _) => Some(source),
-            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => None,
+            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 | Travel::Mxfp8 => None,
+        }
+    }
+
+    /// Scale factors of blocks in e4m3.
+    pub fn blocks(self) -> E4m3Blocks {
+        match self {
+            Travel::Blocks(_, blocks) => blocks,
+            _ => E4m3Blocks::Mxfp8,
         }
     }
 
@@ -63,13 +75,14 @@ impl Travel {
             Travel::Nvfp4 | Travel::Nvfp4Apart(_) => OperandFormat::Nvfp4,
             Travel::E4m3 | Travel::E4m3Rows(_) => OperandFormat::E4m3,
             Travel::Blocks(_, blocks) => blocks.format(),
+            Travel::Mxfp8 => OperandFormat::Mxfp8,
         }
     }
 
     /// The format in which kernels read weights that the host has in `weights`.
     pub fn weights(self, weights: OperandFormat) -> OperandFormat {
         match self {
-            Travel::Blocks(_, E4m3Blocks::Mxfp8) => OperandFormat::Mxfp8,
+            Travel::Blocks(_, E4m3Blocks::Mxfp8) | Travel::Mxfp8 => OperandFormat::Mxfp8,
             _ => weights,
         }
     }
@@ -91,6 +104,7 @@ impl Travel {
             },
             Travel::Nvfp4 => OutputFormat::Nvfp4,
             Travel::E4m3 => OutputFormat::E4m3,
+            Travel::Mxfp8 => OutputFormat::Mxfp8,
         }
     }
 
@@ -108,7 +122,8 @@ impl Travel {
             | Travel::Nvfp4
             | Travel::Nvfp4Apart(_)
             | Travel::E4m3
-            | Travel::Blocks(..) => verify::Scales::Tensors(scales),
+            | Travel::Blocks(..)
+            | Travel::Mxfp8 => verify::Scales::Tensors(scales),
         };
         let between = self.between().map(|source| Travel::Sixteen(source).operand());
         verify::Activations { format: self.operand(), scales, between }
@@ -120,7 +135,9 @@ impl Travel {
     pub fn middle_scale(self) -> f32 {
         match self {
             Travel::Nvfp4 | Travel::Nvfp4Apart(_) => 1.0 / 16.0,
-            Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) | Travel::Blocks(..) => 1.0,
+            Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) | Travel::Blocks(..) | Travel::Mxfp8 => {
+                1.0
+            }
         }
     }
 }
@@ -189,8 +206,8 @@ impl Quantised {
                 row_scales = Some(zeros(device, 4 * most as usize)?);
                 (Kind::E4m3Rows(E4m3RowQuantizer::load(device, source)?), most as usize * k as usize, None)
             }
-            Travel::Blocks(_, blocks) => {
-                let quantizer = E4m3BlockQuantizer::load(device, source, blocks)?;
+            Travel::Blocks(..) | Travel::Mxfp8 => {
+                let quantizer = E4m3BlockQuantizer::load(device, source, travel.blocks())?;
                 let [codes, scales] = quantizer.bytes(most, k)?;
                 // The kernel also reads scale factors that no call has written.
                 let scales = zeros(device, scales)?;
@@ -270,7 +287,8 @@ pub(super) fn zeros(device: &Device, bytes: usize) -> Result<Buffer, DeviceError
 #[derive(Clone)]
 pub(super) struct Middle {
     codes: Buffer,
-    scales: Option<Buffer>,
+    /// Scale factors, and how many elements share one.
+    scales: Option<(Buffer, ScaleSpec)>,
     features: u32,
     bits: u32,
     /// The scale of the whole tensor.
@@ -287,13 +305,9 @@ impl Middle {
         scale: Option<f32>,
     ) -> Result<Self, MlpError> {
         let bits = travel.output().bits();
-        let scales = match travel {
-            Travel::Nvfp4 => Some(zeros(device, scales(most, features))?),
-            Travel::Sixteen(_)
-            | Travel::Nvfp4Apart(_)
-            | Travel::E4m3
-            | Travel::E4m3Rows(_)
-            | Travel::Blocks(..) => None,
+        let scales = match travel.output().scales() {
+            Some(spec) => Some((zeros(device, spec.blocked_bytes(most, features) as usize)?, spec)),
+            None => None,
         };
         let scale = Self::scale_of(travel, scale);
         Ok(Middle { codes: zeros(device, codes(most, features, bits))?, scales, features, bits, scale })
@@ -310,7 +324,9 @@ impl Middle {
 
     /// The part of a bucket of `rows` rows.
     pub fn of(&self, rows: u32) -> Result<Part, DeviceError> {
-        let of = |scales_of: &Buffer| scales_of.slice(0, scales(rows, self.features));
+        let of = |(scales, spec): &(Buffer, ScaleSpec)| {
+            scales.slice(0, spec.blocked_bytes(rows, self.features) as usize)
+        };
         Ok(Part {
             codes: self.codes.slice(0, codes(rows, self.features, self.bits))?,
             scales: self.scales.as_ref().map(of).transpose()?,
@@ -321,8 +337,4 @@ impl Middle {
 
 fn codes(rows: u32, features: u32, bits: u32) -> usize {
     rows as usize * features as usize * bits as usize / 8
-}
-
-fn scales(rows: u32, features: u32) -> usize {
-    ScaleSpec::NVFP4.blocked_bytes(rows, features) as usize
 }

@@ -388,7 +388,7 @@ impl Experts {
         self.router.scatter(stream, &tokens, &memory)?;
         let [up, down] = kernels;
         let row_scales = |name, which: usize| Some((name, &memory.row_scales.as_ref()?[which]));
-        let writes_scales = self.travel == Travel::Nvfp4;
+        let writes_scales = self.travel.output().scales().is_some();
         let given = [("gate_scale", &self.gate.tensor_scales), ("up_scale", &self.up.tensor_scales)];
         let given = given.into_iter().filter_map(|(name, scales)| Some((name, scales.as_ref()?)));
         let scales: Vec<(&str, &Buffer)> = given.chain(row_scales("x_scale", 0)).collect();
@@ -397,7 +397,7 @@ impl Experts {
             sfb1: self.gate.scales.as_ref(),
             sfb2: self.up.scales.as_ref(),
             sfc: memory.middle_scales.as_ref().filter(|_| writes_scales),
-            c_scale: writes_scales.then_some(self.scales[1]),
+            c_scale: (self.travel == Travel::Nvfp4).then_some(self.scales[1]),
             offsets: Some(&memory.offsets),
             vectors: &scales,
             ..Args::new(&memory.x, &self.gate.codes, &self.up.codes, &memory.middle)

@@ -70,7 +70,9 @@ impl Router {
                 Gather::Nvfp4(load(Preparation::GatherQuantize(source))?, scale)
             }
             Travel::E4m3 => Gather::E4m3(load(Preparation::GatherQuantizeE4m3(source))?, scale),
-            Travel::Blocks(_, blocks) => Gather::Blocks(load(blocks.preparations(source)[1])?),
+            Travel::Blocks(..) | Travel::Mxfp8 => {
+                Gather::Blocks(load(travel.blocks().preparations(source)[1])?)
+            }
             Travel::E4m3Rows(_) => Gather::E4m3Rows(
                 load(Preparation::GatherQuantizeE4m3Rows(source))?,
                 E4m3RowQuantizer::load(device, source)?,
