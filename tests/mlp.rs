@@ -90,19 +90,29 @@ struct Case {
     residual: bool,
     /// Scales of x and of the middle, as of a checkpoint that was calibrated.
     scales: Option<[f32; 2]>,
+    buckets: &'static [u32],
 }
 
 impl Case {
     fn new(arch: Arch, weights: OperandFormat, source: Source) -> Case {
-        Case { arch, weights, source, activation: Activation::Silu, residual: true, scales: None }
+        Case {
+            arch,
+            weights,
+            source,
+            activation: Activation::Silu,
+            residual: true,
+            scales: None,
+            buckets: &BUCKETS,
+        }
     }
 
     /// Runs numbers of tokens; returns whether activations are quantised and the largest relative error.
     fn run(&self, tokens: &[u32]) -> (bool, f64) {
-        let Case { arch, weights, source, activation, residual, scales } = *self;
+        let Case { arch, weights, source, activation, residual, scales, buckets } = *self;
         let device = Device::emulated(arch);
         let layer = Layer::new(weights);
-        let options = MlpOptions { residual, ..MlpOptions::new(Buckets::new(BUCKETS).unwrap()) };
+        let options =
+            MlpOptions { residual, ..MlpOptions::new(Buckets::new(buckets.iter().copied()).unwrap()) };
         let options = options.activation(activation).source(source);
         let weights = layer.calibrated(scales);
         let mlp = Mlp::load(&device, &weights, &options).unwrap();
@@ -188,6 +198,23 @@ fn the_first_kernel_quantises_the_middle_where_it_can() {
         let found: Vec<_> =
             loaded.kernels()[0].iter().map(|kernel| kernel.kernel().problem.formats.c).collect();
         assert!(!found.is_empty() && found.iter().all(|c| *c == written), "{arch}, {weights}: {found:?}");
+    }
+}
+
+#[test]
+fn tokens_of_a_large_bucket_are_right() {
+    // Both kernels have several rows of tiles, and leave out those behind the tokens.
+    for (arch, weights) in [
+        (Arch::Sm90a, OperandFormat::Bf16),
+        (Arch::Sm90a, OperandFormat::Nvfp4),
+        (Arch::Sm90a, OperandFormat::E4m3Block128),
+        (Arch::Sm100a, OperandFormat::Nvfp4),
+        (Arch::Sm100a, OperandFormat::Mxfp8),
+        (Arch::Sm120a, OperandFormat::Nvfp4),
+    ] {
+        let case = Case { buckets: &[600], ..Case::new(arch, weights, Source::Bf16) };
+        let (_, error) = case.run(&[70, 130, 599]);
+        assert!(error < 6e-3, "{arch}, {weights}: {error:.2e}");
     }
 }
 

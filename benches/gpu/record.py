@@ -44,15 +44,17 @@ def main():
     shapes = json.loads(pathlib.Path(flags.measured).read_text())
     others = list(dict.fromkeys(name for shape in shapes.values() for name in shape["rows"] if name != "ours"))
     text = [HEAD] + [f'{key} = "{getattr(flags, key)}"' for key in ("title", "formats", "device", "date", "commit")]
-    text.append(f"others = [{', '.join(json.dumps(NAMES[name]) for name in others)}]")
-    print("| M x N x K | ours |", " | ".join(NAMES[name] for name in others), "| ours / the best |")
+    text.append(f"others = [{', '.join(json.dumps(NAMES.get(name, name)) for name in others)}]")
+    print("| M x N x K | ours |", " | ".join(NAMES.get(name, name) for name in others), "| ours / the best |")
     print("|---" * (len(others) + 3) + "|")
     bests = []
     for shape in shapes.values():
         rows = [shape["rows"].get(name) for name in others]
         times, ratios = ([row and row[key] for row in rows] for key in ("us", "ratio"))
         ours = shape["rows"]["ours"]["us"]
-        best = max(round(ratio, 3) for ratio in ratios if ratio is not None)
+        best = max((round(ratio, 3) for ratio in ratios if ratio is not None), default=None)
+        if best is None:
+            raise SystemExit(f"{flags.measured}: {shape['M']} x {shape['N']} x {shape['K']} has no contender: leave it out by beside.py --shapes")
         bests.append(best)
         sizes = [shape["M"], shape["N"], shape["K"]]
         text += ["", "[[row]]", f"shape = {sizes}", f"ours = {ours:.2f}", f"theirs = {listed(times, 2)}", f"ratio = {listed(ratios, 3)}"]

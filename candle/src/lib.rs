@@ -25,7 +25,7 @@
 //!
 //! **On a GPU** (feature `cuda`) no tensor is copied: a kernel reads x and the weights where candle has them, writes a tensor that
 //! candle's stream has allocated, and is launched on that stream. Kernels are made for sizes of M at model load; a batch runs
-//! through the next larger one, whose missing rows are read as zeros, and the result's storage has that size's rows.
+//! through the next larger one, which leaves out tiles behind the batch's rows, and the result's storage has that size's rows.
 //!
 //! **On the CPU** the same kernel runs on silumin's emulator, instruction by instruction, and everything that is wrong with it is an
 //! error: for tests on machines without a GPU, not for serving. There tensors are copied to the emulated device and back.

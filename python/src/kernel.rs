@@ -178,7 +178,7 @@ fn facts(kernel: &Kernel, plan: &Plan) -> Value {
             json!({
                 "entry": launch.entry, "grid": launch.grid, "block": launch.block, "cluster": launch.cluster,
                 "shared": launch.dynamic_smem, "programmatic": launch.programmatic,
-                "parameters": launch.parameters.iter().map(parameter).collect::<Vec<_>>(),
+                "parameters": launch.parameters.iter().map(|each| parameter(each, kernel.problem.shape.m)).collect::<Vec<_>>(),
             })
         })
         .collect();

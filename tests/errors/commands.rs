@@ -38,7 +38,7 @@ pub fn emulate(page: &mut Page) {
 
 pub fn cache(page: &mut Page) {
     let lines = [
-        "--folder none list",
+        "--folder empty list",
         "--folder cache prune 12X",
         "--folder cache export model.kernels",
         "--folder cache list --bundle missing.kernels",
@@ -71,7 +71,7 @@ impl Page {
     fn refusals(&mut self, title: &str, lines: &[&str], run: impl Fn(&Path, Vec<String>) -> Said) {
         let folder = tempfile::tempdir().unwrap();
         let verb = title.trim_start_matches("Flags of ");
-        let placed = |word: String| match word.contains('.') || matches!(word.as_str(), "none" | "cache") {
+        let placed = |word: String| match word.contains('.') || matches!(word.as_str(), "empty" | "cache") {
             true => folder.path().join(word).display().to_string(),
             false => word,
         };

@@ -63,6 +63,8 @@ struct Row {
     features: usize,
     weights: String,
     tokens: u32,
+    /// Rows of the kernels.
+    bucket: u32,
     ranks: usize,
     /// Microseconds a call: one GPU, all, all without the sum.
     one_us: f64,
@@ -291,10 +293,10 @@ pub fn run(request: &Request<'_>) -> Result<bool, String> {
     };
     let mut right = true;
     println!(
-        "| block | weights | tokens | one GPU, us | {} GPUs, us | ratio | share of the sum | error | difference |",
+        "| block | weights | tokens | bucket | one GPU, us | {} GPUs, us | ratio | share of the sum | error | difference |",
         devices.len()
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for (hidden, features) in blocks {
         for format in &formats {
             let host = Host::new(*format, hidden, features, SEED)?;
@@ -329,11 +331,12 @@ fn show(row: &Row) {
         .zip(row.without_sum_us)
         .map(|(all, without)| format!("{:.0} %", 100.0 * (1.0 - without / all)));
     println!(
-        "| {} x {} | {} | {} | {:.1} | {} | {} | {} | {:.1e} | {} |",
+        "| {} x {} | {} | {} | {} | {:.1} | {} | {} | {} | {:.1e} | {} |",
         row.hidden,
         row.features,
         row.weights,
         row.tokens,
+        row.bucket,
         row.one_us,
         or(row.all_us.map(|us| format!("{us:.1}"))),
         or(row.all_us.map(|us| format!("{:.2}", us / row.one_us))),
@@ -369,6 +372,7 @@ fn measure(
             features,
             weights,
             tokens,
+            bucket: whole[0].rows(tokens).map_err(words)?,
             ranks,
             one_us,
             all_us,

@@ -1,6 +1,7 @@
 //! The arguments of one launch.
 
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
+use silumin_codegen::problem::Problem;
 
 use super::Buffer;
 
@@ -109,14 +110,14 @@ impl<'a> Args<'a> {
     }
 
     /// Sets the number of rows that count to fewer than the kernel computes. So a batch of 37 tokens uses the kernel of
-    /// the bucket for 64 without a copy, and 1,100 tokens in the bucket for 2,048 take little more than half of its time: a kernel with
-    /// several rows of tiles leaves out those behind the rows that count, unless parts of K are shared out (`split_k`, `stream_k`) or
-    /// the gate has a kernel of its own (`two_pass`).
+    /// the bucket for 64 without a copy, and 1,100 tokens in the bucket for 2,048 take about 0.6 of its time: a kernel with several rows
+    /// of tiles leaves out items of work behind the rows that count, unless parts of K are shared out (`split_k`, `stream_k`) or the
+    /// gate has a kernel of its own (`two_pass`). An item is a tile, or those that a cluster computes together.
     ///
     /// `a` has these rows, or all of the kernel's, of which the last do not matter: Hopper reads rows that a buffer has faster than
-    /// rows that it lacks. C, its scale factors, kept products, A's scale factors and vectors along M keep the kernel's size. What C
-    /// and they hold from row `rows` on is meaningless, and may be what was there before. Only for one matrix, not for batches or
-    /// groups of rows.
+    /// rows that it lacks. C, its scale factors, kept products, A's scale factors and vectors along M keep the kernel's size. What C,
+    /// its scale factors and kept products hold from row `rows` on is meaningless; it may be what was there before. A's scale factors and
+    /// vectors along M are still read in the last tile. Only for one matrix, not for batches or groups of rows.
     #[must_use]
     pub fn rows(self, rows: u32) -> Self {
         Args { rows: Some(rows), ..self }
@@ -176,15 +177,15 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// The rows of a problem's A, if it has fewer than the kernel computes.
+    pub(crate) fn rows_of_a(&self, problem: &Problem) -> Option<u32> {
+        self.rows.filter(|_| (self.a.len() as u64) < Operand::A.bytes(problem))
+    }
+
     /// The recipe of a tensor map for the rows that A has.
-    pub(crate) fn in_rows(&self, recipe: &TensorMapRecipe) -> TensorMapRecipe {
-        match self.rows {
-            // A buffer with all of the kernel's rows is read as it is.
-            Some(rows)
-                if recipe.operand == Operand::A
-                    && recipe.workspace.is_none()
-                    && (self.a.len() as u64) < recipe.row_stride * recipe.dims[1] =>
-            {
+    pub(crate) fn in_rows(&self, recipe: &TensorMapRecipe, problem: &Problem) -> TensorMapRecipe {
+        match self.rows_of_a(problem) {
+            Some(rows) if recipe.operand == Operand::A && recipe.workspace.is_none() => {
                 TensorMapRecipe { dims: [recipe.dims[0], rows.into()], ..*recipe }
             }
             _ => *recipe,

@@ -346,8 +346,9 @@ fn take_rows<'a>(
     memory: &GlobalMemory,
     outputs: impl Iterator<Item = (Operand, (&'a HostMemory, usize), &'a emulator::Buffer)>,
 ) -> Result<(), LaunchError> {
-    for (operand, (host, offset), target) in outputs {
-        let (all, of) = (memory.read(target), memory.len(target));
+    let outputs: Vec<_> = outputs.collect();
+    for (operand, _, target) in outputs.iter().copied() {
+        let of = memory.len(target);
         // Rows of scale factors lie among others of their block.
         let (rows, blocks) = match operand {
             Operand::Sfc => (rows / 128 * 128, kernel.problem.shape.m.next_multiple_of(128)),
@@ -360,7 +361,10 @@ fn take_rows<'a>(
             let kernel = kernel.name.clone();
             return Err(LaunchError::Unwritten { kernel, operand, bytes: needed - there, of });
         }
-        for range in written {
+    }
+    for (_, (host, offset), target) in outputs {
+        let all = memory.read(target);
+        for range in memory.written(target) {
             host.write(offset + range.start as usize, &all[range.start as usize..range.end as usize]);
         }
     }

@@ -110,7 +110,7 @@ impl LoadedKernel {
     pub fn launch(&self, stream: &Stream, args: &Args<'_>) -> Result<LaunchReport, LaunchError> {
         let _range = range(format_args!("launch {}", self.kernel.name));
         self.check(stream, args)?;
-        // Nothing depends on the rows that count.
+        // Where A is whole and the kernel computes all rows, nothing depends on `rows`: launches share maps and graphs.
         let whole = args.a.len() as u64 == Operand::A.bytes(&self.kernel.problem);
         let args = &Args { rows: args.rows.filter(|_| !whole || self.counts_rows()), ..*args };
         match (&*self.module, self.device.backend()) {
@@ -213,7 +213,9 @@ impl LoadedKernel {
             .parameters
             .iter()
             .map(|parameter| match parameter {
-                Parameter::TensorMap(recipe) => Ok(Argument::TensorMap(args.in_rows(recipe))),
+                Parameter::TensorMap(recipe) => {
+                    Ok(Argument::TensorMap(args.in_rows(recipe, &self.kernel.problem)))
+                }
                 Parameter::Pointer(operand) => Ok(Argument::Pointer(*operand)),
                 Parameter::Workspace(buffer) => Ok(Argument::Workspace(buffer)),
                 Parameter::Scalar(name) => scalar(gate, args.scalars, name).map(Argument::F32),
@@ -400,6 +402,19 @@ mod tests {
 
     const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
     const SCALED: &str = "silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))";
+
+    #[test]
+    fn maps_of_a_are_kept_by_the_rows_that_it_has() {
+        let setup = Setup::new(SWIGLU);
+        let a = setup.buffers[0].as_ref().unwrap();
+        let short = a.slice(0, a.len() / 130 * 65).unwrap();
+        let problem = setup.kernel.kernel().problem;
+        let rows_of = |a, rows| Args { rows, ..Args::new(a, a, a, a) }.rows_of_a(&problem);
+        assert_eq!(
+            [rows_of(a, None), rows_of(a, Some(65)), rows_of(&short, Some(65))],
+            [None, None, Some(65)]
+        );
+    }
 
     #[test]
     fn arguments_follow_the_entry() {

@@ -214,8 +214,7 @@ impl Quantised {
                 (Kind::Blocks(quantizer), codes, Some(scales))
             }
         };
-        // The kernel reads all rows of the bucket, also those that no call has written: on Hopper rows that A lacks cost more
-        // (decision 0210).
+        // The kernel reads whole tiles, also rows that no call has written: on Hopper rows that A lacks cost more (decision 0210).
         let codes = zeros(device, codes)?;
         Ok(Some(Quantised { quantizer, codes, scales, row_scales, k, scale }))
     }

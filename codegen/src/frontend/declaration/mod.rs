@@ -132,7 +132,7 @@ impl Spec {
     }
 
     /// What the kernel for one shape is called: the name and the shape, the batch or the groups behind it. In order of their names the
-    /// kernels of a layer stand together, by their rows.
+    /// kernels of a layer stand together, by their rows up to 99,999.
     pub fn kernel_name(&self, shape: Shape) -> String {
         let groups = match shape.groups {
             Groups::One => String::new(),

@@ -84,7 +84,7 @@ impl Cuda {
             return self.streams.done(lane).map_err(refuse);
         }
         let known = module.maps.pin();
-        let set = (addresses, args.rows.unwrap_or(0), own);
+        let set = (addresses, args.rows_of_a(&kernel.problem).unwrap_or(0), own);
         let maps = match known.get(&set) {
             Some(maps) => maps,
             None => {
@@ -133,7 +133,9 @@ fn values(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses, own: u64, lan
     values.push(thread);
     values.push(own);
     let c_scale = args.c_scale.unwrap_or(1.0).to_bits();
-    values.push(u64::from(args.rows.unwrap_or(0)) << 32 | u64::from(c_scale));
+    let [rows, of_a] = [args.rows, args.rows_of_a(&kernel.problem)].map(|rows| u64::from(rows.unwrap_or(0)));
+    values.push(rows << 32 | of_a);
+    values.push(c_scale.into());
     for parameter in kernel.launches.iter().flat_map(|launch| &launch.parameters) {
         match parameter {
             Parameter::Scalar(name) => values.push(scalar(args, name)),
@@ -314,7 +316,7 @@ fn encode_all(
                 Some(buffer) => address_in(workspace, buffer),
                 None => place.map_or(0, |place| addresses[place]),
             };
-            Some(encode(&args.in_rows(recipe), address).map(Map))
+            Some(encode(&args.in_rows(recipe, &kernel.problem), address).map(Map))
         }
         _ => None,
     });
