@@ -575,6 +575,6 @@ mod tests {
         let mut kernel = spec.kernel(SHAPE, Arch::Sm100a).unwrap();
         kernel.ptx = kernel.ptx.replace("tcgen05.alloc", "tcgen05.allot");
         let text = Module::load(&kernel).err().unwrap();
-        assert!(text.contains("m1_n8_k64.ptx:") && text.contains("tcgen05.allot"), "{text}");
+        assert!(text.contains("n8_k64_m00001.ptx:") && text.contains("tcgen05.allot"), "{text}");
     }
 }

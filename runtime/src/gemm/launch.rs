@@ -433,7 +433,7 @@ mod tests {
             .collect();
         assert_eq!(
             kinds,
-            ["a_map", "b1_map", "b2_map", "sfa_map", "sfb1_map", "sfb2_map", "130", "c", "0.5"]
+            ["a_map", "b1_map", "b2_map", "sfa_map", "sfb1_map", "sfb2_map", "c", "0.5"]
         );
     }
 
