@@ -183,7 +183,7 @@ fn wrong_tensors_are_refused_and_deleted() {
     says(|t| t.dtype.lanes = 2, &["float16 in 2 lanes", "1 lane"]);
     says(|t| t.dtype = dtype(99, 3), &["kind 99"]);
     says(|t| t.shape = vec![6], &["rank is 1", "2"]);
-    says(|t| t.shape = vec![1, 2, 3], &["3 dimensions"]);
+    says(|t| t.shape = vec![1, 2, 3], &["rank is 3"]);
     says(|t| t.shape = vec![2, -3], &["dimension 1", "size -3"]);
     says(|t| t.shape = vec![0, 3], &["dimension 0", "size 0"]);
     says(|t| t.shape = vec![i64::MAX, i64::MAX], &["size"]);
