@@ -1,7 +1,8 @@
 //! The experts of a mixture on the emulated device: the kernels that sort, gather and sum against the host, and the whole
 //! against f64 on decoded values, expert by expert.
 
-use silumin::codegen::problem::{OperandFormat, OutputFormat};
+use crate::mlp::WRITTEN;
+use silumin::codegen::problem::OperandFormat;
 use silumin::formats::Matrix;
 use silumin::formats::quantize::{TensorScale, quantize_to};
 use silumin::runtime::mlp::{
@@ -204,16 +205,6 @@ fn experts_are_right_on_each_chip_with_each_format() {
         assert!(error < 6e-3, "{arch}, {weights}, {source:?}: {error:.2e}");
     }
 }
-
-/// The formats of the middle, as the first kernel writes it: in the chip's own epilogue where it has one.
-const WRITTEN: [(Arch, OperandFormat, OutputFormat); 6] = [
-    (Arch::Sm100a, OperandFormat::Nvfp4, OutputFormat::Nvfp4),
-    (Arch::Sm100a, OperandFormat::Mxfp8, OutputFormat::Mxfp8),
-    (Arch::Sm110a, OperandFormat::E4m3Block128, OutputFormat::Mxfp8),
-    (Arch::Sm90a, OperandFormat::E4m3Block128, OutputFormat::Bf16),
-    (Arch::Sm120a, OperandFormat::Mxfp8, OutputFormat::Bf16),
-    (Arch::Sm121a, OperandFormat::Nvfp4, OutputFormat::Bf16),
-];
 
 #[test]
 fn the_first_kernel_quantises_the_middle_where_it_can() {

@@ -179,8 +179,8 @@ fn a_block_is_right_on_each_chip_with_each_format() {
     }
 }
 
-/// The formats of the middle, as the first kernel writes it: in the chip's own epilogue where it has one.
-const WRITTEN: [(Arch, OperandFormat, OutputFormat); 6] = [
+/// The formats of the middle as the first kernel writes it, of blocks and of experts.
+pub const WRITTEN: [(Arch, OperandFormat, OutputFormat); 6] = [
     (Arch::Sm100a, OperandFormat::Nvfp4, OutputFormat::Nvfp4),
     (Arch::Sm100a, OperandFormat::Mxfp8, OutputFormat::Mxfp8),
     (Arch::Sm110a, OperandFormat::E4m3Block128, OutputFormat::Mxfp8),

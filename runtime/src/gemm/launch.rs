@@ -431,10 +431,7 @@ mod tests {
                 Argument::Vector(name) => format!("{name}[]"),
             })
             .collect();
-        assert_eq!(
-            kinds,
-            ["a_map", "b1_map", "b2_map", "sfa_map", "sfb1_map", "sfb2_map", "c", "0.5"]
-        );
+        assert_eq!(kinds, ["a_map", "b1_map", "b2_map", "sfa_map", "sfb1_map", "sfb2_map", "c", "0.5"]);
     }
 
     #[test]
