@@ -55,6 +55,8 @@ fn kinds(arch: Arch) -> &'static [Kind] {
                 64,
             ),
             ("bf16 nvfp4 bf16", &[("tile", "[64, 128, 64]"), ("swap_ab", "on"), ("sms", "5")], 64),
+            ("bf16 nvfp4 bf16", &[("accumulators", "interleaved_rows"), ("tile", "[64, 64, 128]")], 64),
+            ("bf16 nvfp4 bf16", &[("accumulators", "interleaved_rows"), ("tile", "[112, 64, 128]")], 112),
             ("nvfp4 nvfp4 bf16", &[("sms", "3")], 0),
             ("bf16 bf16 bf16", &[("strategy", "second_fused"), ("schedule", "one_tile")], 0),
         ],
@@ -152,6 +154,29 @@ fn tiles_behind_the_rows_that_count_are_left_out() {
     for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm120a] {
         let options = EmulatorOptions { tracking: Tracking::Strict, ..EmulatorOptions::default() };
         rows_count(&Device::emulated_with(arch, options));
+    }
+}
+
+#[test]
+fn activations_are_put_in_order_as_far_as_rows_count() {
+    let device = Device::emulated(Arch::Sm90a);
+    let shape = Shape::new(600, 288, 256);
+    for tile in ["[64, 64, 128]", "[112, 64, 128]"] {
+        let mut spec = Spec::new(GATE.parse().unwrap(), &[Arch::Sm90a]).unwrap();
+        spec.formats = formats("bf16 nvfp4 bf16");
+        spec.config.set("tile", tile).unwrap();
+        spec.config.set("accumulators", "interleaved_rows").unwrap();
+        let kernel = DualGemm::new(spec).load(&device, shape).unwrap();
+        assert_eq!(kernel.kernel().launches.len(), 2, "one puts activations in order");
+        let formats = kernel.dual_gemm().spec().formats;
+        let inputs = DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, 3).unwrap();
+        let operands = DeviceOperands::upload(&device, &inputs).unwrap();
+        let written = |rows| {
+            let report = kernel.launch(&device.stream(), &operands.args(&[]).rows(rows)).unwrap();
+            report.launches[0].global_written
+        };
+        let [first, all] = [1, 600].map(written);
+        assert!(0 < first && 4 * first <= all, "{tile}: {first} of {all} bytes");
     }
 }
 

@@ -123,6 +123,14 @@ impl Plan {
         self.target.isa()
     }
 
+    /// Rows of A that an item of work has: of a tile, or of those that a cluster computes side by side.
+    pub(crate) fn item_rows(&self) -> u32 {
+        match self.multicast {
+            Multicast::B(ctas) => self.tile.m * ctas,
+            Multicast::None | Multicast::A(_) => self.tile.m,
+        }
+    }
+
     /// Whether a launch of its own brings the activations into the order of K in which weights are decoded.
     pub fn orders_first(&self) -> bool {
         self.isa().orders_first()

@@ -1,6 +1,6 @@
 //! Batches and groups of rows: which matrices an item of work multiplies, and which rows of A and C it has.
 
-use crate::config::{Multicast, Raster, Schedule};
+use crate::config::{Raster, Schedule};
 use crate::plan::Plan;
 use crate::problem::Groups;
 
@@ -66,11 +66,7 @@ impl GroupsView {
     pub(super) fn new(p: &Plan) -> Self {
         let shape = p.problem.shape;
         let (several, by_rows) = (shape.groups != Groups::One, shape.groups.by_rows());
-        let wide = match p.multicast {
-            Multicast::B(ctas) => ctas,
-            Multicast::None | Multicast::A(_) => 1,
-        };
-        let item_rows = p.tile.m * wide;
+        let item_rows = p.item_rows();
         let count = shape.groups.count();
         let scaled = p.kind.scales_per_mma() > 0;
         let bulk = scaled && several && p.scales.box_blocks.is_none();
@@ -100,7 +96,7 @@ impl GroupsView {
             items: if by_rows || counts_items { "%items".to_owned() } else { p.work.tiles.to_string() },
             tile: if several { "%group_tile" } else { "%tile" },
             m_items: if by_rows || counts_items { "%m_items".to_owned() } else { p.work.m_items.to_string() },
-            items_done: match p.pdl || wide > 1 || p.multicast.ctas() > 1 {
+            items_done: match p.pdl || p.multicast.ctas() > 1 {
                 true => "PRODUCER_ITEMS_DONE",
                 false => "PRODUCER_DONE",
             },

@@ -32,6 +32,10 @@ pub(crate) struct OrderFirst {
     /// Rows that there are, and whether the last CTAs have others.
     pub rows_total: u64,
     pub ragged: bool,
+    /// Whether a launch says how many rows count, rows of an item of the launch that multiplies, and one less.
+    pub counts_rows: bool,
+    pub item_rows: u32,
+    pub round_up: u32,
     /// CTAs along K.
     pub k_tiles: u32,
     /// Bytes of a row of the workspace.
@@ -77,13 +81,16 @@ impl OrderFirst {
             tile_bytes: rows * span,
             rows_total: shape.rows(),
             ragged: !shape.rows().is_multiple_of(rows.into()),
+            counts_rows: p.work.counts_rows,
+            item_rows: p.item_rows(),
+            round_up: p.item_rows().saturating_sub(1),
             k_tiles,
             row_bytes,
             moved: (0..matrices * warp_rows).map(moved).collect(),
         }
     }
 
-    /// The activations as they are, and where they are left in order.
+    /// The activations as they are, where they are left in order, and how many rows count.
     pub fn parameters(&self, p: &Plan) -> Vec<Parameter> {
         let map = TensorMapRecipe {
             operand: Operand::A,
@@ -97,7 +104,9 @@ impl OrderFirst {
             l2_promotion: 256,
         };
         let permuted = p.buffer(WorkspaceKind::Permuted);
-        std::iter::once(Parameter::TensorMap(map)).chain(permuted.map(Parameter::Workspace)).collect()
+        let rows = self.counts_rows.then_some(Parameter::Rows);
+        let parameters = std::iter::once(Parameter::TensorMap(map)).chain(permuted.map(Parameter::Workspace));
+        parameters.chain(rows).collect()
     }
 
     pub fn launch(&self, entry: String, parameters: Vec<Parameter>) -> Launch {
