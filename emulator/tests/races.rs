@@ -232,36 +232,8 @@ DONE:
     );
 }
 
-const BULK: &str = r#"
-    .shared .align 16 .b8 x[64];
-    .shared .align 8 .b64 bar;
-    mov.u32 %r0, %tid.x;
-    mov.u32 %r1, bar;
-    mov.u32 %r2, x;
-    setp.ne.u32 %p0, %r0, 0;
-    @%p0 bra READY;
-    mbarrier.init.shared::cta.b64 [%r1], 1;
-    fence.mbarrier_init.release.cluster;
-READY:
-    bar.sync 0; // initialised
-    @%p0 bra WAIT;
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
-    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%out], 64, [%r1];
-WAIT:
-    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;
-    @!%p1 bra WAIT;
-    ld.shared.u32 %r3, [%r2];
-    bar.sync 0; // read
-    @%p0 bra DONE;
-    st.shared.u32 [%r2], %r0;
-    fence.proxy.async.shared::cta;
-    cp.async.bulk.global.shared::cta.bulk_group [%out], [%r2], 64;
-    cp.async.bulk.commit_group;
-    cp.async.bulk.wait_group.read 0;
-    st.shared.u32 [%r2], 1;
-    cp.async.bulk.wait_group 0;
-DONE:
-"#;
+/// A bulk copy to shared memory, and one back.
+const BULK: &str = include_str!("common/bodies/bulk.ptx");
 
 #[test]
 fn bulk_copies_need_their_waits_and_fences() {
@@ -337,34 +309,8 @@ DONE:
     assert!(text.contains("runs ahead"), "{text}");
 }
 
-const TENSOR: &str = r#"
-    .shared .align 4 .b32 address;
-    mov.u32 %r0, %tid.x;
-    shr.u32 %r1, %r0, 5;
-    mov.u32 %r2, address;
-    setp.ne.u32 %p0, %r1, 0;
-    @%p0 bra ALLOCATED;
-    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 32;
-ALLOCATED:
-    bar.sync 0;
-    ld.shared.u32 %r3, [%r2];
-    @%p0 bra LOAD;
-    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {%r0};
-    tcgen05.wait::st.sync.aligned;
-    tcgen05.fence::before_thread_sync;
-LOAD:
-    bar.sync 1;
-    setp.ne.u32 %p1, %r1, 4;
-    @%p1 bra FREE;
-    tcgen05.fence::after_thread_sync;
-    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r4}, [%r3];
-    tcgen05.wait::ld.sync.aligned;
-FREE:
-    bar.sync 2;
-    @%p0 bra DONE;
-    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 32;
-DONE:
-"#;
+/// A word that goes from warp 0 to warp 4 by tensor memory.
+const TENSOR: &str = include_str!("common/bodies/tensor.ptx");
 
 #[test]
 fn tensor_memory_needs_waits_fences_and_barriers() {

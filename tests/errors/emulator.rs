@@ -113,7 +113,7 @@ fn traces(top: &Path) -> Vec<Case> {
         let mut said = Vec::new();
         assert_eq!(command::execute(&request, &mut Vec::new(), &mut said), command::BAD_INPUT);
         let kinds = vec![("emulator::TraceTargetError".to_owned(), variant.to_owned())];
-        Case { what, kinds, said: String::from_utf8(said).unwrap().trim_end().to_owned() }
+        Case { what: what.into(), kinds, said: String::from_utf8(said).unwrap().trim_end().to_owned() }
     };
     vec![
         case("A warp that is no number", "first".parse::<TraceTarget>().map(drop).unwrap_err()),

@@ -25,63 +25,10 @@ const EXCHANGE: &str = "
 ";
 
 /// A bulk copy to shared memory, and one back.
-const BULK: &str = "
-    .shared .align 16 .b8 x[64];
-    .shared .align 8 .b64 full;
-    mov.u32 %r1, full;
-    mov.u32 %r2, x;
-    setp.ne.u32 %p0, %tid, 0;
-    @%p0 bra READY;
-    mbarrier.init.shared::cta.b64 [%r1], 1;
-    fence.mbarrier_init.release.cluster;
-READY:
-    bar.sync 0;
-    @%p0 bra WAIT;
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
-    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%out], 64, [%r1];
-WAIT:
-    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;
-    @!%p1 bra WAIT;
-    ld.shared.u32 %r3, [%r2];
-    bar.sync 0;
-    @%p0 bra DONE;
-    st.shared.u32 [%r2], %tid;
-    fence.proxy.async.shared::cta;
-    cp.async.bulk.global.shared::cta.bulk_group [%out], [%r2], 64;
-    cp.async.bulk.commit_group;
-    cp.async.bulk.wait_group 0;
-DONE:
-";
+const BULK: &str = include_str!("../../emulator/tests/common/bodies/bulk.ptx");
 
 /// A word that goes from warp 0 to warp 4 by tensor memory.
-const TENSOR: &str = "
-    .shared .align 4 .b32 address;
-    shr.u32 %r1, %tid, 5;
-    mov.u32 %r2, address;
-    setp.ne.u32 %p0, %r1, 0;
-    @%p0 bra ALLOCATED;
-    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 32;
-ALLOCATED:
-    bar.sync 0;
-    ld.shared.u32 %r3, [%r2];
-    @%p0 bra LOAD;
-    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {%tid};
-    tcgen05.wait::st.sync.aligned;
-    tcgen05.fence::before_thread_sync;
-LOAD:
-    bar.sync 1;
-    setp.ne.u32 %p1, %r1, 4;
-    @%p1 bra FREE;
-    tcgen05.fence::after_thread_sync;
-    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r4}, [%r3];
-    tcgen05.wait::ld.sync.aligned;
-    add.u32 %r4, %r4, 1;
-FREE:
-    bar.sync 2;
-    @%p0 bra DONE;
-    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 32;
-DONE:
-";
+const TENSOR: &str = include_str!("../../emulator/tests/common/bodies/tensor.ptx");
 
 fn memory() -> Vec<Case> {
     vec![
@@ -170,8 +117,8 @@ fn copies() -> Vec<Case> {
             FindingKind::MbarrierNotVisible,
             64,
             BULK,
-            "READY:\n    bar.sync 0;\n",
-            "READY:\n",
+            "    bar.sync 0; // initialised\n",
+            "",
         ),
     ]
 }
@@ -226,7 +173,7 @@ fn found(what: &'static str, kind: FindingKind, threads: u32, body: &str, from: 
         let options = Options { schedule, tracking: Tracking::HappensBefore, ..Options::default() };
         let report = module.run("k", &launch, &memory, &options).unwrap();
         match report.findings.iter().find(|finding| finding.kind == kind) {
-            Some(finding) => return Case { what, kinds: Vec::new(), said: finding.to_string() },
+            Some(finding) => return Case { what: what.into(), kinds: Vec::new(), said: finding.to_string() },
             None => seen.extend(report.findings.iter().map(|finding| finding.kind)),
         }
     }

@@ -135,7 +135,7 @@ pub fn words(line: &str) -> Vec<String> {
 
 /// What `silumin emit` says to these flags.
 fn refusal(flags: &'static str) -> Case {
-    let said = |text: String, kinds| Case { what: flags, kinds, said: text };
+    let said = |text: String, kinds| Case { what: flags.into(), kinds, said: text };
     let matches = match emit::command().try_get_matches_from([vec!["emit".to_owned()], words(flags)].concat())
     {
         Ok(matches) => matches,
@@ -179,7 +179,7 @@ fn in_code() -> Vec<Case> {
         case("A file with a batch and with groups", file.read().map(drop).unwrap_err()),
         case("A knob that is not there", Config::default().set("stagse", "4").unwrap_err()),
         Case {
-            what: "A kernel's name with a space",
+            what: "A kernel's name with a space".into(),
             kinds: name.iter().map(kind).collect(),
             said: explain(&name),
         },

@@ -114,7 +114,7 @@ fn entries(top: &Path) -> Vec<Case> {
         case("A file with the name of another kernel's", refused(&whole, Some(other))),
         case("An entry that another program wrote", refused(&resealed(changed(88, 0x40)), None)),
         Case {
-            what: "A folder in a file's place",
+            what: "A folder in a file's place".into(),
             kinds: vec![("runtime::EntryError".to_owned(), "NoFile".to_owned())],
             said: warning.replace(name, "KERNEL"),
         },

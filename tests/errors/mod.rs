@@ -21,6 +21,7 @@ mod weights;
 
 use coverage::{Kind, kind};
 use silumin_testkit::root;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write;
@@ -33,7 +34,7 @@ const LINE: usize = 150;
 /// An error that something caused.
 struct Case {
     /// What was wrong, in words.
-    what: &'static str,
+    what: Cow<'static, str>,
     /// The variants of the error.
     kinds: Vec<Kind>,
     /// The message.
@@ -42,7 +43,7 @@ struct Case {
 
 /// What was wrong, and the error that a run returned.
 fn case<E: Error + 'static>(what: &'static str, error: E) -> Case {
-    Case { what, kinds: vec![kind(&error)], said: error.to_string() }
+    Case { what: what.into(), kinds: vec![kind(&error)], said: error.to_string() }
 }
 
 impl Case {
@@ -67,14 +68,14 @@ impl Case {
 
     /// Cases for another process.
     fn all_to_json(cases: &[Self]) -> Vec<u8> {
-        let cases: Vec<_> = cases.iter().map(|case| (case.what, &case.kinds, &case.said)).collect();
+        let cases: Vec<_> = cases.iter().map(|case| (&case.what, &case.kinds, &case.said)).collect();
         serde_json::to_vec(&cases).unwrap()
     }
 
     /// Cases of another process.
     fn all_from_json(bytes: &[u8]) -> Vec<Self> {
         let cases: Vec<(String, Vec<Kind>, String)> = serde_json::from_slice(bytes).unwrap();
-        cases.into_iter().map(|(what, kinds, said)| Case { what: what.leak(), kinds, said }).collect()
+        cases.into_iter().map(|(what, kinds, said)| Case { what: what.into(), kinds, said }).collect()
     }
 }
 
@@ -192,7 +193,7 @@ fn page() -> Page {
     checkpoints::show(&mut page);
     page.section(
         "Model load, cache and bundles",
-        "Kernels are generated and loaded at model load, so that their errors come there.",
+        "Kernels are generated and loaded at model load, so their errors appear there.",
     );
     load::show(&mut page);
     commands::cache(&mut page);

@@ -23,10 +23,10 @@ fn cases() -> Vec<Case> {
     let mut factors = blocks.scales().to_vec();
     factors[4..8].copy_from_slice(&f32::INFINITY.to_le_bytes());
     let of_rows: Vec<u8> = [1.0f32, 0.0, 1.0, 1.0].into_iter().flat_map(f32::to_le_bytes).collect();
-    let right: Vec<u8> = [1.0f32; 4].into_iter().flat_map(f32::to_le_bytes).collect();
+    let ones: Vec<u8> = [1.0f32; 4].into_iter().flat_map(f32::to_le_bytes).collect();
     let fp8 = quantize_to(OperandFormat::E4m3, &vec![1.0f32; 4 * 16], 4, 16, TensorScale::One).unwrap();
     let fp8 = Weight::of(&fp8).unwrap();
-    let scaled = fp8.with_row_scales(RowScales::f32(&right)).unwrap();
+    let scaled = fp8.with_row_scales(RowScales::f32(&ones)).unwrap();
     let device = Device::emulated(Arch::Sm90a);
     vec![
         case("NVFP4 weights without their last row", error(weight(64, &codes[64..], &scales))),

@@ -179,6 +179,11 @@ impl Kernel {
         }
     }
 
+    /// Whether a launch says how many rows of A count ([`Parameter::Rows`]).
+    pub fn counts_rows(&self) -> bool {
+        self.launches.iter().any(|launch| launch.parameters.contains(&Parameter::Rows))
+    }
+
     /// Names of the gate's scalars, each once.
     pub fn scalars(&self) -> Vec<&str> {
         let mut names = Vec::new();

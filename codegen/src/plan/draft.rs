@@ -433,8 +433,8 @@ pub(crate) fn row_bytes(kind: MmaKind, tile: Tile) -> u32 {
     (u64::from(tile.k) * u64::from(kind.container_bits()) / 8).min(u32::MAX.into()) as u32
 }
 
-/// Whether a launch says how many rows of A count. Where parts of K are added, and where a kernel of its own applies the gate, all rows
-/// are computed.
+/// Whether a launch says how many rows of A count. Kernels that share K out, and those with a separate kernel for the gate, compute all
+/// rows.
 fn counts_rows(shape: Shape, strategy: Strategy, work: &Work) -> bool {
     shape.groups == Groups::One
         && work.m_items > 1

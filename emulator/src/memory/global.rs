@@ -280,11 +280,7 @@ impl GlobalMemory {
 
     /// Number of undefined bytes of a buffer.
     pub fn unwritten(&self, buffer: &Buffer) -> u64 {
-        let Some(r) = self.region(buffer) else {
-            return 0;
-        };
-        (0..r.bytes).filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0).count()
-            as u64
+        self.len(buffer) - self.written(buffer).iter().map(|range| range.end - range.start).sum::<u64>()
     }
 
     /// Address of a buffer's first byte: a multiple of 2^27, and of 2^34 for the first 768 buffers.

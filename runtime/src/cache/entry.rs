@@ -78,7 +78,7 @@ pub enum EntryError {
     #[error("it belongs to another kernel: a file was renamed")]
     OtherKey,
     /// The checksum is right, but the contents are not valid.
-    #[error("its fields cannot be read, although the checksum is right: silumin did not write it")]
+    #[error("its checksum is right, but its fields cannot be read: another program wrote this entry")]
     Facts,
     /// The path is a folder, a pipe or a device.
     #[error("it is not a file but a folder, a pipe or the like: move it away")]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, Parameter, WorkspaceBuffer};
+use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, WorkspaceBuffer};
 use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
 use silumin_codegen::problem::Problem;
 use silumin_emulator as emulator;
@@ -305,8 +305,7 @@ impl Emulated {
         let offsets = tensors_of(false).find(|(operand, ..)| *operand == Operand::Offsets);
         let offsets = offsets.map(|(_, _, target)| tensors.memory.read(target));
         let extent = |operand| Extent::of(&kernel.problem, operand, offsets.as_deref());
-        let counts_rows = kernel.launches.iter().any(|launch| launch.parameters.contains(&Parameter::Rows));
-        if let Some(rows) = args.rows.filter(|_| counts_rows) {
+        if let Some(rows) = args.rows.filter(|_| kernel.counts_rows()) {
             return take_rows(kernel, rows, &tensors.memory, tensors_of(true))
                 .map(|()| LaunchReport { emulator: Some(stats), launches: each });
         }

@@ -112,7 +112,7 @@ impl LoadedKernel {
         self.check(stream, args)?;
         // Where A is whole and the kernel computes all rows, nothing depends on `rows`: launches share maps and graphs.
         let whole = args.a.len() as u64 == Operand::A.bytes(&self.kernel.problem);
-        let args = &Args { rows: args.rows.filter(|_| !whole || self.counts_rows()), ..*args };
+        let args = &Args { rows: args.rows.filter(|_| !whole || self.kernel.counts_rows()), ..*args };
         match (&*self.module, self.device.backend()) {
             (Module::Emulated(module), Backend::Emulated(emulator)) => {
                 let launches =
@@ -147,11 +147,6 @@ impl LoadedKernel {
             kernel: self.kernel.name.clone(),
             reason: cuda::in_words(error),
         })
-    }
-
-    /// Whether a launch says how many rows count.
-    fn counts_rows(&self) -> bool {
-        self.kernel.launches.iter().any(|launch| launch.parameters.contains(&Parameter::Rows))
     }
 
     /// Checks the arguments against the kernel.

@@ -295,7 +295,8 @@ pub(super) struct Middle {
 }
 
 impl Middle {
-    /// Memory for `most` rows. It is zeros: the first kernel leaves rows out that do not count, and tiles of the second may have some.
+    /// Memory for `most` rows. It starts as zeros: the first kernel skips rows that do not count, and the second may load
+    /// some of them with its last tile.
     pub fn new(
         device: &Device,
         travel: Travel,

@@ -78,7 +78,9 @@ pub enum TuneError {
     #[error(transparent)]
     Predict(#[from] crate::predict::PredictError),
     /// Every kernel was refused, failed or was wrong.
-    #[error("none of {tried} kernels for {problem} is right: {first}")]
+    #[error(
+        "no right kernel for {problem} among the {tried} that were tried; the first failed with: {first}"
+    )]
     NoneRight {
         /// The problem.
         problem: Problem,

@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::Role;
 use super::epilogue::Ragged;
 use super::facts::Facts;
-use crate::config::Multicast;
 use crate::plan::{Output, Plan};
 use crate::problem::ScaleSpec;
 
@@ -161,9 +160,8 @@ impl TransposedScales {
             folds.push(Fold { lanes: 1 << step, pairs });
         }
         let shape = p.problem.shape;
-        let wide = if let Multicast::B(ctas) = p.multicast { ctas } else { 1 };
         // `validate` keeps sizes far from the end of 32 bits, and tiles and neighbours are few beside them.
-        let rows_covered = p.work.m_items * wide * p.tile.m;
+        let rows_covered = p.work.m_items * p.item_rows();
         let padded_rows = shape.m.next_multiple_of(128);
         TransposedScales {
             folds,

@@ -12,7 +12,7 @@ pub(crate) struct GroupsView {
     pub batch: bool,
     /// Whether the rows of A are shared out between groups by offsets on the device.
     pub by_rows: bool,
-    /// Whether all items are counted from the rows at launch, or each cluster compares its own.
+    /// Whether the number of items is computed from `rows` at launch. Otherwise each cluster compares its own first row.
     pub counts_items: bool,
     /// Matrices of a batch, or groups.
     pub count: u32,
@@ -71,7 +71,7 @@ impl GroupsView {
         let scaled = p.kind.scales_per_mma() > 0;
         let bulk = scaled && several && p.scales.box_blocks.is_none();
         let total = p.smem.groups + 16 * count;
-        // A cluster with one tile, in columns of tiles, sees from its number whether its rows count, and divides by no register.
+        // With one tile per cluster, numbered down columns, a cluster compares its own first row. That takes no division by a register.
         let one_tile = p.work.schedule == Schedule::OneTile && p.work.raster == Raster::AlongM;
         let counts_items = p.work.counts_rows && !one_tile;
         GroupsView {

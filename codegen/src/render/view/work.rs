@@ -35,7 +35,7 @@ pub(crate) struct WorkView {
     /// Where warps go on that neither compute nor finish tiles, once they are done.
     pub leave: &'static str,
     pub last_k_tile: u32,
-    /// No number that is divided is larger.
+    /// The largest dividend.
     most: u32,
 }
 
@@ -78,7 +78,7 @@ impl WorkView {
     }
 }
 
-/// The largest number that is divided: of a cluster, of an item, of the K tiles of all items, or of rows rounded up to whole items.
+/// The largest dividend: the number of a cluster, of an item, or of a K tile among those of all items, or rows rounded up to whole items.
 fn most(p: &Plan) -> u32 {
     let units = match p.work.schedule == Schedule::StreamK {
         true => p.work.tiles.saturating_mul(p.k_loop.tiles),
@@ -92,8 +92,8 @@ fn constant(printed: &dyn Display) -> Option<u32> {
     printed.to_string().parse().ok()
 }
 
-/// The factor whose product with a number has in its upper half the number divided by `by`: for all numbers up to `most`, or none.
-/// It exceeds 2^32 / `by` by at most 1, and so the upper half is right while number x `by` is at most 2^32.
+/// A factor f with which the upper half of n * f is n / `by`, for every n up to `most`; `None` if no factor of 32 bits is exact. f exceeds
+/// 2^32 / `by` by at most 1, so the quotient is exact while n * `by` is at most 2^32.
 fn reciprocal(by: u32, most: u32) -> Option<u32> {
     let exact = by > 1 && u64::from(most) * u64::from(by) <= 1 << 32;
     exact.then(|| ((1u64 << 32) / u64::from(by)) as u32 + 1)

@@ -90,7 +90,7 @@ impl OrderFirst {
         }
     }
 
-    /// The activations as they are, where they are left in order, and how many rows count.
+    /// The map of the activations, the workspace that receives them in order, and the number of rows that count.
     pub fn parameters(&self, p: &Plan) -> Vec<Parameter> {
         let map = TensorMapRecipe {
             operand: Operand::A,
