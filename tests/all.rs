@@ -5,6 +5,7 @@
 #[global_allocator]
 static ALLOCATOR: silumin_testkit::allocations::Counting = silumin_testkit::allocations::Counting;
 
+mod accuracy;
 mod agreement;
 mod auto;
 mod benchmark;

@@ -10,7 +10,7 @@
 
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::device::{Schedule, Tracking};
-use silumin::runtime::predict::{PredictError, TimeOptions, default_chip, predict};
+use silumin::runtime::predict::{Chip, TimeOptions, default_chip, predict};
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use silumin_testkit::lattice::{Point, environment, fault, fault_beside_plan, points, run};
@@ -129,16 +129,20 @@ fn a_sample_is_right_whatever_is_late() {
     sample::assert_none(&faults, runs.len());
 }
 
+/// Each of these chips has a file of numbers, and elements with more bits take longer on it.
 #[test]
-fn no_time_is_predicted() {
+fn times_are_predicted_by_the_chips_own_numbers() {
     for arch in [Arch::Sm110a, Arch::Sm120a, Arch::Sm121a] {
-        let mut file = SpecFile::new(Shape::new(64, 64, 128));
-        file.arch = arch.to_string();
-        let kernel = file.read().unwrap().0.kernel(file.shape(), arch).unwrap();
-        let chip = silumin::runtime::predict::Chip::named("b200").unwrap();
-        let error = predict(&kernel, None, &TimeOptions::new(chip)).unwrap_err();
-        assert!(matches!(&error, PredictError::NoChip(its) if its == arch.target()), "{error}");
-        assert!(matches!(default_chip(arch.target()), Err(PredictError::NoChip(_))));
-        assert!(error.to_string().contains(&format!("no time is predicted for {arch}")), "{error}");
+        let chip = Chip::named(default_chip(arch.target()).unwrap()).unwrap();
+        assert!(chip.runs(arch.target()), "{arch}");
+        let times = ["nvfp4", "e4m3", "bf16"].map(|elements| {
+            let mut file = SpecFile::new(Shape::new(1024, 2048, 1024));
+            file.arch = arch.to_string();
+            (file.formats.a, file.formats.b) = (elements.to_owned(), elements.to_owned());
+            file.formats.c = "bf16".to_owned();
+            let kernel = file.read().unwrap().0.kernel(file.shape(), arch).unwrap();
+            predict(&kernel, None, &TimeOptions::new(chip.clone())).unwrap().time()
+        });
+        assert!(times.is_sorted(), "{arch}: {times:?}");
     }
 }

@@ -168,7 +168,7 @@ fn time_flags() -> Vec<Arg> {
     let time = option(
         "time",
         "CHIP",
-        "predict how long the launch takes on b200, b300, h200, h100 or a chip described in a file, and what bounds it",
+        "predict how long the launch takes on a chip, and what bounds it: b200, b300, h200, h100, jetson_thor, rtx_5090, rtx_pro_6000, dgx_spark, or a file that describes one",
     );
     let flags = vec![
         option("clock", "MHZ", "clock of the SMs: maximum, sustained (under a lasting load), or a number of MHz")

@@ -46,7 +46,7 @@ pub enum PredictError {
     Chip(#[from] ChipError),
     /// The emulator's clock has no numbers of a chip that runs this target.
     #[error(
-        "no time is predicted for {0}: no file of chips/ has the numbers of such a chip; values and orders are emulated as for any other"
+        "no time is predicted for {0}: no file of chips/ has the numbers of such a chip; name one that runs its kernels, or a file of your own"
     )]
     NoChip(String),
     /// The kernel has groups of rows, and their sizes were not given.
@@ -77,24 +77,23 @@ impl KernelPrediction {
     }
 }
 
-/// The default chip of a target: H200 for `sm_90a`, B300 for `sm_103a`, B200 for `sm_100a` and for what all chips run.
+/// The default chip of a target: H200 for `sm_90a`, B300 for `sm_103a`, Jetson Thor for `sm_110a`, RTX 5090 for `sm_120a`, DGX
+/// Spark for `sm_121a`, B200 for `sm_100a` and for what all chips run.
 ///
 /// # Errors
 ///
-/// [`PredictError::NoChip`] for targets of Jetson Thor, GeForce, RTX PRO and DGX Spark, and for what is no target.
+/// [`PredictError::NoChip`] for targets of chips that no file has the numbers of, and for what is no target.
 pub fn default_chip(target: &str) -> Result<&'static str, PredictError> {
     let number = target.strip_prefix("sm_").map(|name| name.trim_end_matches(['a', 'f']));
     match number.and_then(|digits| digits.parse().ok()) {
         Some(90) => Ok("h200"),
         Some(103) => Ok("b300"),
+        Some(110) => Ok("jetson_thor"),
+        Some(120) => Ok("rtx_5090"),
+        Some(121) => Ok("dgx_spark"),
         Some(0..=100) => Ok("b200"),
         _ => Err(PredictError::NoChip(target.to_owned())),
     }
-}
-
-/// Refuses kernels for chips that no file of numbers is for.
-fn check_arch(kernel: &Kernel) -> Result<(), PredictError> {
-    default_chip(kernel.arch.target()).map(drop)
 }
 
 /// Issue costs of a kernel's launches, for [`TimeOptions::sass`]. They can be used for any number of predictions of
@@ -104,7 +103,6 @@ fn check_arch(kernel: &Kernel) -> Result<(), PredictError> {
 ///
 /// With [`IssueSource::Sass`] whatever keeps machine code from being made, and PTX that the emulator does not take.
 pub fn issue_costs(kernel: &Kernel, chip: &Chip, source: IssueSource) -> Result<FoundCosts, PredictError> {
-    check_arch(kernel)?;
     let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
     source.find(&module, &kernel.ptx, chip).map_err(PredictError::Issue)
 }
@@ -119,7 +117,6 @@ pub fn predict(
     sizes: Option<&GroupSizes>,
     timing: &TimeOptions,
 ) -> Result<KernelPrediction, PredictError> {
-    check_arch(kernel)?;
     let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
     let problem = &kernel.problem;
     let mut memory = GlobalMemory::new();

@@ -114,7 +114,7 @@ fn times() -> Vec<Case> {
     let damaged = predict(&damaged, None, &timing("b200")).map(drop).unwrap_err();
     vec![
         case("A kernel for B200, on H200", foreign).and(inner),
-        case("A kernel for a GeForce", default_chip("sm_120a").unwrap_err()),
+        case("A chip that no file has the numbers of", default_chip("sm_107a").unwrap_err()),
         case(
             "A kernel with groups, and no sizes",
             predict(&kernel("nvfp4,nvfp4,f16", Some(2)), None, &timing("b200")).map(drop).unwrap_err(),

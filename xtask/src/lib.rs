@@ -5,6 +5,7 @@
 #[macro_use]
 extern crate silumin_cli;
 
+pub mod accuracy;
 pub mod agreement;
 pub mod auto;
 pub mod bless;
@@ -21,7 +22,7 @@ pub mod tornado;
 use silumin_cli::Verb;
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 11] = [
+pub const VERBS: [Verb; 12] = [
     Verb { command: mutants::command, main: mutants::main },
     Verb { command: coverage::command, main: coverage::main },
     Verb { command: lattice::command, main: lattice::main },
@@ -30,6 +31,7 @@ pub const VERBS: [Verb; 11] = [
     Verb { command: ideas::command, main: ideas::main },
     Verb { command: times::command, main: times::main },
     Verb { command: drawn::command, main: drawn::main },
+    Verb { command: accuracy::command, main: accuracy::main },
     Verb { command: tornado::command, main: tornado::main },
     Verb { command: pictures::command, main: pictures::main },
     Verb { command: bless::command, main: bless::main },

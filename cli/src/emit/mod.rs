@@ -141,7 +141,7 @@ fn flags(sweeps: bool) -> Command {
                 .action(ArgAction::SetTrue)
                 .help("also report races that the run does not show; takes several times as long"),
         )
-        .arg(option("time", "CHIP", "chip for the predicted time: b200, b300, h200 or h100; off for no prediction [default: by --arch]"))
+        .arg(option("time", "CHIP", "chip for the predicted time: b200, b300, h200, h100, jetson_thor, rtx_5090, rtx_pro_6000 or dgx_spark; off for no prediction [default: by --arch]"))
         .arg(
             option(
                 "issue",
@@ -203,11 +203,11 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     let shape = file.shape();
     if matches.get_flag("explain") {
         if as_json {
-            let document = explain::document(&spec, shape, arch, &chip(matches, arch));
+            let document = explain::document(&spec, shape, arch, &chip(matches, arch)?);
             crate::print::document(&document)?;
             return Ok(document["legal"] == true);
         }
-        return Ok(explain::run(&spec, shape, arch, &chip(matches, arch)));
+        return Ok(explain::run(&spec, shape, arch, &chip(matches, arch)?));
     }
     if matches.get_flag("sweep") {
         let sweep = sweep::Sweep {
@@ -219,7 +219,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
             threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
             fixed: given(&spec.config),
             chosen: matches.get_many::<String>("sweep_knob").into_iter().flatten().cloned().collect(),
-            chip: chip(matches, arch),
+            chip: chip(matches, arch)?,
             verify_k: matches.get_one::<u32>("verify_k").copied(),
         };
         return sweep::run(&sweep, as_json);
@@ -403,20 +403,22 @@ fn write_files(
     Ok(launch)
 }
 
-/// The chip for predicted times, or `off`. For targets without a file of numbers any chip serves: predicting refuses them.
-fn chip(matches: &ArgMatches, arch: Arch) -> String {
-    let name = matches.get_one::<String>("time").cloned();
-    name.unwrap_or_else(|| predict::default_chip(arch.target()).unwrap_or("b200").to_owned())
+/// The chip for predicted times, or `off`.
+fn chip(matches: &ArgMatches, arch: Arch) -> Result<String, PredictError> {
+    match matches.get_one::<String>("time") {
+        Some(name) => Ok(name.clone()),
+        None => predict::default_chip(arch.target()).map(str::to_owned),
+    }
 }
 
 /// Prints the time that the emulator predicts for the kernel; as JSON, too.
 fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) -> Value {
     let name = chip(matches, kernel.arch);
-    if name == "off" {
+    if matches!(name.as_deref(), Ok("off")) {
         return Value::Null;
     }
     let source = matches.get_one::<String>("issue").and_then(|name| IssueSource::named(name));
-    let predicted = Chip::named(&name).map_err(PredictError::from).and_then(|chip| {
+    let predicted = name.and_then(|name| Ok(Chip::named(&name)?)).and_then(|chip| {
         let costs = predict::issue_costs(kernel, &chip, source.unwrap_or_default())?;
         let time = |chip: Chip| {
             let timing = TimeOptions { sass: costs.sass.clone(), ..TimeOptions::new(chip) };

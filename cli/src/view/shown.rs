@@ -176,8 +176,7 @@ fn launch(
 ) -> Result<LaunchShown, Box<dyn Error>> {
     let chip = match &look.chip {
         Some(name) => Chip::named(name)?,
-        // For targets without a file of numbers any chip serves: predicting refuses them, and the page says so.
-        None => Chip::named(default_chip(file.module.chip()).unwrap_or("b200"))?,
+        None => Chip::named(default_chip(file.module.chip())?)?,
     };
     let found_costs = look.issue.find(&file.module, &file.text, &chip)?;
     let findings = if look.run { Some(found(file, after)?) } else { None };

@@ -107,9 +107,8 @@ impl Arch {
         chip(self).family
     }
 
-    /// What the product that users of this chip rent or own can hold and do: of `chips/h200.toml`, `b200.toml` (a family's weaker
-    /// chip, too) or `b300.toml`; of chips without such a file what is published (`target/sm_100a/thor.rs` and
-    /// `target/sm_120a/limits.rs`).
+    /// What the product that users of this chip rent or own can hold and do, from its file of numbers: `chips/h200.toml`,
+    /// `b200.toml` (a family's weaker chip, too), `b300.toml`, `jetson_thor.toml`, `rtx_5090.toml` or `dgx_spark.toml`.
     pub fn limits(self) -> &'static Limits {
         chip(self).limits
     }

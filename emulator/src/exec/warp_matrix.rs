@@ -28,6 +28,10 @@ impl Cluster<'_> {
 
     /// `mma.sync`, dense, sparse and block-scaled.
     pub(super) fn warp_mma(&mut self, x: Ctx, w: &mut Warp, mma: &WarpMma) -> Result<(), String> {
+        if self.without_values() {
+            mma.d.iter().for_each(|slot| w.set(*slot, x.m, &[0; 32]));
+            return Ok(());
+        }
         let [a, b, c] = [&mma.a, &mma.b, &mma.c].map(|list| self.all(x, w, list));
         let scales = match &mma.scale {
             Some(s) => Some(self.scales(x, w, s)?),
@@ -83,6 +87,10 @@ impl Cluster<'_> {
 
     /// `wmma.mma`.
     pub(super) fn wmma_mma(&mut self, x: Ctx, w: &mut Warp, mma: &WarpMma) {
+        if self.without_values() {
+            mma.d.iter().for_each(|slot| w.set(*slot, x.m, &[0; 32]));
+            return;
+        }
         let [a, b, c] = [&mma.a, &mma.b, &mma.c].map(|list| self.all(x, w, list));
         let s = mma.shape;
         let half = matches!(mma.kind, Kind::Float { half: true, .. });

@@ -160,8 +160,16 @@ chip! {
     branch: "clk",
     /// Latency of `mma.sync` with 16 x 8 x 16 elements of 16 bits.
     mma_sync_latency: "clk",
-    /// Clocks for which one of them occupies a sub-core.
+    /// Clocks for which one of them, with sums in binary32, occupies a sub-core.
     mma_sync_interval: "clk",
+    /// The same for 16 x 8 x 32 elements of 8 bits.
+    mma_sync_8: "clk",
+    /// The same for 16 x 8 x 32 elements of 8 bits with scale factors.
+    mma_sync_scaled_8: "clk",
+    /// The same for 16 x 8 x 64 elements of 4 bits with scale factors.
+    mma_sync_scaled_4: "clk",
+    /// Fraction of these clocks that sums in binary16 or in integers take.
+    mma_sync_half: "ratio",
     /// Rate at which an SM reads or writes shared memory.
     smem_rate: "bytes/clk",
     /// Latency of a load from shared memory.
@@ -344,8 +352,12 @@ struct Head {
 const CHIPS: &[(&str, &str)] = &[
     ("b200", include_str!("../../chips/b200.toml")),
     ("b300", include_str!("../../chips/b300.toml")),
+    ("dgx_spark", include_str!("../../chips/dgx_spark.toml")),
     ("h100", include_str!("../../chips/h100.toml")),
     ("h200", include_str!("../../chips/h200.toml")),
+    ("jetson_thor", include_str!("../../chips/jetson_thor.toml")),
+    ("rtx_5090", include_str!("../../chips/rtx_5090.toml")),
+    ("rtx_pro_6000", include_str!("../../chips/rtx_pro_6000.toml")),
 ];
 
 impl Chip {

@@ -43,6 +43,11 @@ impl Unit {
         Self::ALL.iter().position(|u| *u == self)
     }
 
+    /// The clocks of this unit among those of all.
+    pub fn busy(self, of: &Busy) -> f64 {
+        self.index().map_or(0.0, |i| of[i])
+    }
+
     /// Whether its instructions calculate, and so take a slot of the ports of registers.
     pub fn calculates(self) -> bool {
         match self {
@@ -51,7 +56,8 @@ impl Unit {
         }
     }
 
-    /// Adds the clocks that `count` instructions of this unit take.
+    /// Adds the clocks that `count` instructions of this unit take. For [`Unit::Matrix`] it is their clocks, because
+    /// products differ: see `Product::interval`.
     pub fn occupy(self, busy: &mut Busy, count: f64, chip: &Chip) {
         let mut add = |unit: Unit, clocks: f64| {
             if let Some(i) = unit.index() {
@@ -68,7 +74,7 @@ impl Unit {
             Unit::Lite => add(self, count * chip.half_interval.value),
             Unit::Mufu => add(self, count * chip.mufu_interval.value),
             Unit::Convert => add(self, count * chip.convert_interval.value),
-            Unit::Matrix => add(self, count * chip.mma_sync_interval.value),
+            Unit::Matrix => add(self, count),
             Unit::Folded | Unit::Shuffle | Unit::Branch | Unit::Memory | Unit::Engine => {}
         }
     }

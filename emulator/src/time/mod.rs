@@ -22,6 +22,7 @@ pub(crate) mod cost;
 pub(crate) mod live;
 pub(crate) mod memory;
 mod prediction;
+pub(crate) mod product;
 pub(crate) mod rate;
 pub(crate) mod record;
 mod sass;

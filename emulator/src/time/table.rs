@@ -5,6 +5,7 @@
 
 use super::chip::Chip;
 use super::cost::{Busy, Cost, Unit};
+use super::product::Product;
 use crate::program::{CONSTANTS, Inst, Op, Space};
 
 /// Fraction of the ALU and FMA latency that is left where a result is read. In PTX readers follow writers directly;
@@ -226,10 +227,9 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, wgmma: bool, chip: 
         }
         Op::BarWarpSync { .. } => (Unit::Shuffle, 1.0, 0.0, 0.0),
         Op::WarpMma(m) | Op::WmmaMma(m) => {
-            // Relative to 16 x 8 x 16 of 16 bits.
-            let words = (m.a.len() + m.b.len()) as f64 / 6.0;
-            let n = words.max(0.5);
-            (Unit::Matrix, 1.0, n, chip.mma_sync_latency.value + (n - 1.0) * chip.mma_sync_interval.value)
+            let clocks = Product::of(m).interval(chip);
+            let latency = chip.mma_sync_latency.value + clocks - chip.mma_sync_interval.value;
+            (Unit::Matrix, 1.0, clocks, latency.max(0.0))
         }
         Op::MovMatrix { .. } => (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value),
         _ if accesses(opcode) => (Unit::Memory, 1.0, 0.0, 0.0),

@@ -154,7 +154,8 @@ enum Result {
 }
 
 /// Chips that times may be predicted for.
-pub(super) const CHIPS: [&str; 4] = ["b200", "b300", "h100", "h200"];
+pub(super) const CHIPS: [&str; 8] =
+    ["b200", "b300", "dgx_spark", "h100", "h200", "jetson_thor", "rtx_5090", "rtx_pro_6000"];
 
 const VERDICTS: [(Verdict, &str); 3] =
     [(Verdict::Clear, "clear"), (Verdict::Tied, "tied"), (Verdict::Open, "open")];

@@ -7,7 +7,6 @@
 //! * `load.rs`: how the epilogue reads accumulators.
 //! * `shares.rs`: whether clusters share K where tiles are few.
 //! * `tail.rs`: how long a split tail pays.
-//! * `thor.rs`: the limits of the chip without a file of numbers.
 //! * `tmem.rs`: the map of tensor memory.
 //! * `descriptor.rs`: instruction descriptors.
 //! * `plan.rs`: its part of a plan.
@@ -21,7 +20,6 @@ mod load;
 mod plan;
 mod shares;
 mod tail;
-pub(crate) mod thor;
 mod tmem;
 #[cfg(feature = "render")]
 mod view;

@@ -3,18 +3,14 @@
 //! * `mod.rs`: [`Mma`], what a plan has of it.
 //! * `legalize.rs`: what it rules out.
 //! * `heuristics.rs`: how `auto` is settled.
-//! * `limits.rs`: what the chips hold and do.
 //! * `plan.rs`: its part of a plan.
 //! * `view/`: its part of what templates print.
 
 pub(crate) mod heuristics;
 mod legalize;
-mod limits;
 mod plan;
 #[cfg(feature = "render")]
 mod view;
-
-pub(crate) use limits::{DGX_SPARK, RTX_5090};
 
 use super::Wgmma;
 use super::fragments::share_rows;
@@ -35,8 +31,12 @@ pub(crate) const WAY: Way = Way {
     takes_scales: true,
     converts_e2m1: true,
     tmem_columns: 0,
-    // No file of `chips/` is for such a chip: see `limits.rs`.
-    rates: |_| (f64::NAN, None),
+    // A multiply-add counts two; four sub-cores multiply 16 x 8 x 32 elements of 8 bits with scale factors. 16-bit elements are
+    // counted at half of that rate. A GeForce, which adds these up in fp32, reaches half of it; an RTX PRO reaches it.
+    rates: |number| {
+        let (bits8, bits4) = (number("mma_sync_scaled_8"), number("mma_sync_scaled_4"));
+        (4.0 * 16.0 * 8.0 * 32.0 / bits8, Some(bits4 / bits8))
+    },
 };
 
 /// Warps that issue MMAs and hold their operands and accumulators. Four more bring the operands, of which one does.

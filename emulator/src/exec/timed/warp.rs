@@ -217,11 +217,21 @@ impl<'r> World<'r> {
         if active != 0 && cost.ports > 0.0 {
             at = at.until(sub.ports.claim(at.time, cost.ports), Cause::Instructions);
         }
+        // `mma.sync` is the tensor core's work, of which each sub-core does a quarter.
+        let product = active != 0 && cost.unit == Unit::Matrix;
         if active != 0 {
+            let cause = if product { Cause::TensorMath } else { Cause::Instructions };
             for (unit, &busy) in sub.units.iter_mut().zip(&cost.busy).filter(|(_, busy)| **busy > 0.0) {
                 let free = unit.take(at.time, busy);
-                at = at.until(free - busy, Cause::Instructions);
+                at = at.until(free - busy, cause);
             }
+        }
+        if product {
+            let clocks = cost.unit.busy(&cost.busy);
+            sm.used.tensor += clocks / super::sm::SUB_CORES as f64;
+            let times = &mut t.ctas[c].times;
+            times.first_product.get_or_insert(at.time);
+            times.last_product = Some(times.last_product.unwrap_or(0.0).max(at.time + clocks));
         }
         // What an engine takes to accept its instruction, and a branch, go on beside the stalls of the machine code.
         let (hold, branch) = (cost.hold, self.chip.branch.value * cost.slots.min(1.0));
@@ -231,6 +241,7 @@ impl<'r> World<'r> {
         if active != 0 {
             let cause = match cost.unit {
                 Unit::Memory => Cause::SharedMemory,
+                Unit::Matrix => Cause::TensorLatency,
                 _ => Cause::Instructions,
             };
             // What is folded is ready with its operands.

@@ -19,6 +19,7 @@ use super::listing::{Instruction, SCOREBOARDS, Section};
 use crate::program::{Op, Program};
 use crate::time::Chip;
 use crate::time::cost::{Busy, Unit};
+use crate::time::product::Product;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The cost of one execution of a PTX line by a warp.
@@ -449,7 +450,11 @@ pub(super) fn lines(code: &[Instruction], program: &Program, chip: &Chip) -> Has
         cost.slots += part;
         cost.stalls += part * (f64::from(inst.stall) + waits[i]);
         let unit = unit(inst);
-        unit.occupy(&mut cost.busy, part, chip);
+        let count = match unit {
+            Unit::Matrix => part * Product::of_machine(&inst.opcode).interval(chip),
+            _ => part,
+        };
+        unit.occupy(&mut cost.busy, count, chip);
         if unit.calculates() {
             cost.ports += part;
         }
