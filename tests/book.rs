@@ -174,6 +174,7 @@ fn documents() -> Vec<(PathBuf, String)> {
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
+        "burn/README.md",
         "candle/README.md",
         "benches/gpu/README.md",
         "cli/README.md",
