@@ -35,10 +35,9 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use silumin::runtime::mlp::{Mlp, MlpError, MlpOptions, MlpWeights};
 use silumin::{Arch, Buckets, DeviceError, Stream};
 use std::sync::{Mutex, PoisonError};
-use thiserror::Error;
 
 /// Why an MLP was not loaded, or did not run.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A device of burn's that silumin has no kernels for.
