@@ -120,10 +120,12 @@ impl Stored {
     }
 }
 
-/// The MLP of burn's operations, in the type of its tensors.
+/// The MLP of burn's operations, in the type of its tensors. Batches share the weights: all tokens are rows of one product.
 fn burns([gate, up, down]: &[Tensor<3>; 3], x: Tensor<3>) -> Tensor<3> {
+    let shape = x.dims();
+    let x = x.reshape([1, shape[0] * shape[1], shape[2]]);
     let middle = silu(x.clone().matmul(gate.clone())) * x.matmul(up.clone());
-    middle.matmul(down.clone())
+    middle.matmul(down.clone()).reshape(shape)
 }
 
 fn values(tensor: Tensor<3>) -> Result<Vec<f32>, Failure> {
