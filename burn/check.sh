@@ -47,7 +47,7 @@ print([m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable"
 }
 example=$(build --example gated_mlp)
 test=$(build --test cuda)
-# The emulated driver, and beside it the few functions of the driver that cubecl calls and silumin does not. Work on the emulated
+# The emulated driver, and beside it the few functions of the driver that cubecl and the example call and silumin does not. Work on the emulated
 # driver is done when a call returns.
 (cd .. && cargo build --locked -p silumin-emulated-driver --target-dir "$target/driver")
 cp "$target/driver/debug/libsilumin_emulated_driver.so" "$work/lib/"
@@ -57,6 +57,8 @@ int cuDeviceGetPCIBusId(char *id, int length, int device) { return 801; }
 int cuMemAllocHost_v2(void **address, size_t bytes) { return (*address = malloc(bytes)) ? 0 : 2; }
 int cuMemFreeHost(void *address) { free(address); return 0; }
 int cuEventSynchronize(void *event) { return 0; }
+int cuCtxRecordEvent(void *context, void *event) { return 0; }
+int cuCtxWaitEvent(void *context, void *event) { return 0; }
 DRIVER
 cc -shared -fPIC -o "$work/lib/libcuda.so" "$work/driver.c" -L"$work/lib" -Wl,--no-as-needed -lsilumin_emulated_driver -Wl,-rpath,'$ORIGIN'
 ln -s libcuda.so "$work/lib/libcuda.so.1"

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --example gated_mlp                                        # CPU tensors, kernels on the emulated device
 //! cargo run --example gated_mlp -- --weights nvfp4
-//! cargo run --release --features cuda --example gated_mlp -- --cuda 0 --size 14336x4096 --batch 2 --tokens 1,8,100
+//! cargo run --release --features cuda --example gated_mlp -- --cuda 0 --size 14336x4096 --batch 2 --tokens 1,8,100 --order context
 //! ```
 //!
 //! Exit status: 0 if the results agree, 1 if they do not, 2 for bad input.
@@ -17,6 +17,8 @@ use silumin::runtime::mlp::MlpWeights;
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Buckets, OperandFormat};
 use silumin_burn_example::GatedMlp;
+#[cfg(feature = "cuda")]
+use silumin_burn_example::Order;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -30,11 +32,20 @@ struct Options {
     features: usize,
     hidden: usize,
     nvfp4: bool,
+    /// Whether events order the work on CUDA, and not the host.
+    events: bool,
 }
 
 fn options() -> Result<Options, Failure> {
-    let mut options =
-        Options { cuda: None, batch: 2, tokens: vec![1, 3, 8], features: 128, hidden: 256, nvfp4: false };
+    let mut options = Options {
+        cuda: None,
+        batch: 2,
+        tokens: vec![1, 3, 8],
+        features: 128,
+        hidden: 256,
+        nvfp4: false,
+        events: false,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(flag) = arguments.next() {
         let value = arguments.next().ok_or(format!("{flag} wants a value"))?;
@@ -49,7 +60,14 @@ fn options() -> Result<Options, Failure> {
             }
             ("--weights", "bf16" | "nvfp4") => options.nvfp4 = value == "nvfp4",
             ("--weights", _) => return Err("--weights wants bf16 or nvfp4".into()),
-            _ => return Err(format!("{flag} is none of --cuda, --batch, --tokens, --size, --weights").into()),
+            ("--order", "host" | "context") => options.events = value == "context",
+            ("--order", _) => return Err("--order wants host or context".into()),
+            _ => {
+                return Err(format!(
+                    "{flag} is none of --cuda, --batch, --tokens, --size, --weights, --order"
+                )
+                .into());
+            }
         }
     }
     if options.batch == 0 || options.tokens.contains(&0) || options.hidden == 0 || options.features == 0 {
@@ -166,7 +184,7 @@ fn gpu(_: usize) -> Result<Device, Failure> {
 }
 
 fn run() -> Result<bool, Failure> {
-    let Options { cuda, batch, tokens, features, hidden, nvfp4 } = options()?;
+    let Options { cuda, batch, tokens, features, hidden, nvfp4, events } = options()?;
     let device = cuda.map_or(Ok(Device::flex()), gpu)?;
     let mut random = Random(0x5EED);
     let [wide, narrow] = [[features, hidden], [hidden, features]];
@@ -178,6 +196,12 @@ fn run() -> Result<bool, Failure> {
     let most = batch * tokens.iter().max().copied().unwrap_or(1);
     let start = Instant::now();
     let mlp = GatedMlp::load(&device, &weights, Buckets::powers_of_two(u32::try_from(most)?))?;
+    #[cfg(feature = "cuda")]
+    let mlp = mlp.ordered(if events { Order::Context } else { Order::Host })?;
+    #[cfg(not(feature = "cuda"))]
+    if events {
+        return Err("--order needs the feature `cuda`".into());
+    }
     println!("{:?} loaded in {:.1} s", mlp.mlp(), start.elapsed().as_secs_f64());
     // The same weights for burn's operations.
     let theirs = [gate.tensor(wide, &device), up.tensor(wide, &device), down.tensor(narrow, &device)];

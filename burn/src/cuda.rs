@@ -1,7 +1,8 @@
 //! burn's CUDA tensors: where they lie, and what runs before what.
 //!
 //! burn's CUDA backend is cubecl. cubecl owns the memory and the streams (one for each thread that uses burn). It gives away
-//! addresses, and keeps its streams to itself. So a call waits on the host twice: for cubecl's work on x, and for silumin's work.
+//! addresses, and keeps its streams to itself. So a call waits on the host twice, for cubecl's work on x and for silumin's work, or
+//! events of the whole context order both ([`Order`](crate::Order)).
 
 use crate::{Error, GatedMlp};
 use burn::backend::Cube;
@@ -45,19 +46,27 @@ impl GatedMlp {
         // As long as these live, cubecl neither frees the memory nor moves it. Behind `get_resource` everything that burn was
         // asked for before is in cubecl's streams.
         let [x_memory, y_memory] = [address(&x)?, address(&y)?];
-        wait(&x.client, &x.handle)?;
-        wait(&y.client, &y.handle)?;
+        match &self.events {
+            Some(events) => events.before()?,
+            None => {
+                wait(&x.client, &x.handle)?;
+                wait(&y.client, &y.handle)?;
+            }
+        }
         let lend = |address: u64, rows: usize| -> Result<Buffer, Error> {
-            // SAFETY: the tensor has that many rows, one behind the other. Its memory lives and stays until this stream is done,
-            // which is below. cubecl's work on it is done, and no more comes: this function has the only handle of `out`, and x
-            // is only read.
+            // SAFETY: the tensor has that many rows, one behind the other. Its memory lives and stays until this stream is done, or
+            // until nothing in the context runs before this stream is done. cubecl's work on it is done, or waited for, and no more
+            // comes: this function has the only handle of `out`, and x is only read.
             Ok(unsafe { self.stream.lend(address, rows * row_bytes) }?)
         };
         let x = lend(x_memory.resource().ptr, tokens as usize)?;
         let y = lend(y_memory.resource().ptr, rows)?;
         let ran = self.mlp.forward(&self.stream, tokens, &x, None, &y);
         // After a failure too: the first of two kernels may run.
-        self.stream.synchronize()?;
+        match &self.events {
+            Some(events) => events.after()?,
+            None => self.stream.synchronize()?,
+        }
         ran?;
         drop((x_memory, y_memory));
         // The tokens' rows: a view, unless cubecl has to align it.

@@ -29,6 +29,11 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod order;
+
+#[cfg(feature = "cuda")]
+pub use order::Order;
 
 use burn::backend::{DispatchDevice, ExecutionError};
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -73,6 +78,10 @@ pub enum Error {
     /// What silumin says about the device.
     #[error(transparent)]
     SiluminDevice(#[from] DeviceError),
+    /// What the driver says about events.
+    #[cfg(feature = "cuda")]
+    #[error("{0}")]
+    Driver(String),
     /// A failure of burn's own work, which made x for example.
     #[error("burn reports: {0}")]
     Burn(String),
@@ -91,6 +100,8 @@ pub struct GatedMlp {
     device: Device,
     /// Held during a call: the memory between the kernels is the MLP's own.
     calling: Mutex<()>,
+    #[cfg(feature = "cuda")]
+    events: Option<order::Events>,
 }
 
 impl GatedMlp {
@@ -112,7 +123,35 @@ impl GatedMlp {
             other => return Err(Error::Unsupported(format!("{other:?}"))),
         };
         let mlp = Mlp::load(&ours, weights, &MlpOptions::new(buckets).without_residual())?;
-        Ok(GatedMlp { mlp, stream: ours.new_stream()?, device: device.clone(), calling: Mutex::default() })
+        Ok(GatedMlp {
+            mlp,
+            stream: ours.new_stream()?,
+            device: device.clone(),
+            calling: Mutex::default(),
+            #[cfg(feature = "cuda")]
+            events: None,
+        })
+    }
+
+    /// Orders calls on CUDA in another way than [`Order::Host`]. It does nothing for CPU tensors.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]: an old driver, what the driver says.
+    #[cfg(feature = "cuda")]
+    pub fn ordered(mut self, order: Order) -> Result<Self, Error> {
+        let device = self.mlp.device();
+        self.events = match (order, device.ordinal()) {
+            (Order::Context, Some(ordinal)) => {
+                // The primary context once more, as silumin and cubecl have it.
+                let context = cudarc::driver::CudaContext::new(ordinal)?;
+                let stream = context.new_stream()?;
+                self.stream = device.stream_of(stream.clone())?;
+                Some(order::Events::new(&context, stream)?)
+            }
+            _ => None,
+        };
+        Ok(self)
     }
 
     /// `down(silu(gate(x)) * up(x))` for `[batch, tokens, hidden]` in bf16.

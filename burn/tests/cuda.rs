@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use silumin::runtime::mlp::MlpWeights;
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Buckets, OperandFormat};
-use silumin_burn_example::{Error, GatedMlp};
+use silumin_burn_example::{Error, GatedMlp, Order};
 
 const HIDDEN: usize = 256;
 const FEATURES: usize = 128;
@@ -23,14 +23,22 @@ fn values(tensor: Tensor<3>) -> Vec<f32> {
 
 #[test]
 fn tensors_are_used_where_they_are() {
+    for order in [Order::Host, Order::Context] {
+        used_where_they_are(order);
+    }
+}
+
+fn used_where_they_are(order: Order) {
     let codes_of = [1.0, 2.0, 3.0].map(|seed| codes(FEATURES * HIDDEN, 0.1, seed));
     let weight =
         |at: usize, rows, k| Weight::new(OperandFormat::Bf16, rows, k, &codes_of[at], &[], 1.0).unwrap();
     let gate_up = GateUp::new(weight(0, FEATURES, HIDDEN), weight(1, FEATURES, HIDDEN)).unwrap();
     let weights = MlpWeights::new(gate_up, weight(2, HIDDEN, FEATURES)).unwrap();
     let [there, here] = [Device::cuda(0), Device::flex()];
-    let mlps = [&there, &here]
-        .map(|device| GatedMlp::load(device, &weights, Buckets::new([4, 16]).unwrap()).unwrap());
+    let mlps = [&there, &here].map(|device| {
+        let mlp = GatedMlp::load(device, &weights, Buckets::new([4, 16]).unwrap()).unwrap();
+        mlp.ordered(order).unwrap()
+    });
     // Fewer tokens than the bucket has, and as many.
     for shape in [[1, 1, HIDDEN], [2, 3, HIDDEN], [4, 4, HIDDEN]] {
         let bytes = codes(shape.iter().product(), 1.0, 4.0);
@@ -57,12 +65,19 @@ fn tensors_are_used_where_they_are() {
 
 #[test]
 fn threads_have_streams_of_their_own() {
+    for order in [Order::Host, Order::Context] {
+        in_threads(order);
+    }
+}
+
+fn in_threads(order: Order) {
     let codes = codes(FEATURES * HIDDEN, 0.1, 1.0);
     let weight = |rows, k| Weight::new(OperandFormat::Bf16, rows, k, &codes, &[], 1.0).unwrap();
     let gate_up = GateUp::new(weight(FEATURES, HIDDEN), weight(FEATURES, HIDDEN)).unwrap();
     let weights = MlpWeights::new(gate_up, weight(HIDDEN, FEATURES)).unwrap();
     let device = Device::cuda(0);
     let mlp = GatedMlp::load(&device, &weights, Buckets::new([4]).unwrap()).unwrap();
+    let mlp = mlp.ordered(order).unwrap();
     let make = |seed: f32| {
         let data =
             TensorData::from_bytes_vec(self::codes(4 * HIDDEN, 1.0, seed), [2, 2, HIDDEN], DType::BF16);
