@@ -1,7 +1,7 @@
 //! The guide's table of errors is that of `evidence/accuracy.jsonl`, and the file says what blocks do now.
 
 use std::fs;
-use xtask::accuracy::{Block, SIZES, WAYS, read_lines, table};
+use xtask::accuracy::{Block, Line, SIZES, WAYS, read_lines, table};
 
 #[test]
 fn the_page_has_the_table_of_the_evidence() {
@@ -19,10 +19,11 @@ fn a_small_block_loses_what_the_table_says() {
     let block = Block::new([256, 384, 8]);
     for (way, line) in WAYS.iter().zip(read_lines().unwrap()) {
         let small = block.run(way).unwrap();
-        let pairs = [(small.weights, line.weights), (small.normal, line.normal)];
-        for (small, large) in pairs {
-            // A weight of bf16 is exact.
-            let about = (large / 1.4..=large * 1.4).contains(&small);
+        let columns = |line: &Line| [line.weights, line.normal, line.outliers];
+        // A small block has two larger channels, which carry most of its error.
+        let allowed = [1.4, 1.4, 2.0];
+        for ((small, large), allowed) in columns(&small).into_iter().zip(columns(&line)).zip(allowed) {
+            let about = (large / allowed..=large * allowed).contains(&small);
             assert!(about, "{}: {small} beside {large}", way.name);
         }
     }

@@ -8,6 +8,7 @@
 //! `SILUMIN_GEFORCE=2000 cargo test --release --test all geforce::` draws more, `SILUMIN_LATTICE_SEED` others; with `SILUMIN_FULL=1`
 //! all are judged.
 
+use silumin::codegen::kernel::Kernel;
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::device::{Schedule, Tracking};
 use silumin::runtime::predict::{Chip, TimeOptions, default_chip, predict};
@@ -129,20 +130,63 @@ fn a_sample_is_right_whatever_is_late() {
     sample::assert_none(&faults, runs.len());
 }
 
-/// Each of these chips has a file of numbers, and elements with more bits take longer on it.
+fn kernel(arch: Arch, elements: &str) -> Kernel {
+    let mut file = SpecFile::new(Shape::new(1024, 2048, 1024));
+    file.arch = arch.to_string();
+    (file.formats.a, file.formats.b) = (elements.to_owned(), elements.to_owned());
+    file.formats.c = "bf16".to_owned();
+    file.read().unwrap().0.kernel(file.shape(), arch).unwrap()
+}
+
+/// Each of these chips has a file of numbers. Elements with more bits take longer, and the value lies between the ends of the ranges.
 #[test]
 fn times_are_predicted_by_the_chips_own_numbers() {
     for arch in [Arch::Sm110a, Arch::Sm120a, Arch::Sm121a] {
         let chip = Chip::named(default_chip(arch.target()).unwrap()).unwrap();
         assert!(chip.runs(arch.target()), "{arch}");
         let times = ["nvfp4", "e4m3", "bf16"].map(|elements| {
-            let mut file = SpecFile::new(Shape::new(1024, 2048, 1024));
-            file.arch = arch.to_string();
-            (file.formats.a, file.formats.b) = (elements.to_owned(), elements.to_owned());
-            file.formats.c = "bf16".to_owned();
-            let kernel = file.read().unwrap().0.kernel(file.shape(), arch).unwrap();
-            predict(&kernel, None, &TimeOptions::new(chip.clone())).unwrap().time()
+            let kernel = kernel(arch, elements);
+            let [fast, time, slow] = [chip.extreme(false), chip.clone(), chip.extreme(true)]
+                .map(|chip| predict(&kernel, None, &TimeOptions::new(chip)).unwrap().time());
+            assert!(fast < time && time < slow, "{arch}, {elements}: {time} ns, {fast} to {slow}");
+            time
         });
-        assert!(times.is_sorted(), "{arch}: {times:?}");
+        assert!(times.is_sorted_by(|few, many| 1.1 * few < *many), "{arch}: {times:?}");
+    }
+}
+
+/// A GeForce adds up bf16 products in binary32 at half the rate, and e2m1 products at the full rate.
+#[test]
+fn sums_in_binary32_take_longer_on_a_geforce() {
+    let clocks = |name: &str, elements: &str| {
+        let chip = Chip::named(name).unwrap();
+        predict(&kernel(Arch::Sm120a, elements), None, &TimeOptions::new(chip.clone())).unwrap().launches[0]
+            .kernel
+            * chip.clock.value
+    };
+    let ratio = |elements| clocks("rtx_5090", elements) / clocks("rtx_pro_6000", elements);
+    assert!((1.5..2.1).contains(&ratio("bf16")), "{}", ratio("bf16"));
+    assert!((0.8..1.25).contains(&ratio("nvfp4")), "{}", ratio("nvfp4"));
+}
+
+/// A number that is another chip's has a wide range, and no range makes a cluster impossible that runs.
+#[test]
+fn what_is_not_published_of_small_chips_has_a_range() {
+    for name in ["dgx_spark", "jetson_thor", "rtx_5090", "rtx_pro_6000"] {
+        let path = silumin_testkit::root().join(format!("chips/{name}.toml"));
+        let file: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
+        let chip = Chip::named(name).unwrap();
+        let mut borrowed = 0;
+        for (number, unit, _) in Chip::NUMBERS {
+            let (value, source) = (chip.number(number).unwrap(), file[*number]["source"].as_str().unwrap());
+            if source == "no published number; as of a B200" && *unit != "ratio" {
+                borrowed += 1;
+                let wide = value.low <= 0.751 * value.value && 1.33 * value.value <= value.high;
+                assert!(wide, "{name}: {number} is {value:?}");
+            }
+            let cluster = number.starts_with("clusters_of") && value.value >= 1.0;
+            assert!(!cluster || value.low >= 1.0, "{name}: {number} is {value:?}");
+        }
+        assert!(borrowed > 20, "{name}: {borrowed}");
     }
 }

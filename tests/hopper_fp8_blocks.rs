@@ -18,12 +18,16 @@ type Knobs<'a> = &'a [(&'a str, &'a str)];
 
 /// One set of sums for two products, two sets, one product a K loop, side by side; by one, two and three warpgroups, and by
 /// turns; every order of K; tokens on either side.
-const KNOBS: [Knobs; 24] = [
+const KNOBS: [Knobs; 28] = [
     &[],
     &[("tile", "[128, 128, 128]")],
     &[("tile", "[128, 64, 128]"), ("store", "tma"), ("k_order", "reverse")],
     &[("tile", "[64, 128, 128]"), ("k_order", "odd_even")],
     &[("tile", "[192, 64, 128]")],
+    &[("tile", "[128, 96, 128]")],
+    &[("tile", "[64, 96, 128]"), ("schedule", "persistent"), ("sms", "2"), ("store", "tma")],
+    &[("tile", "[128, 96, 128]"), ("strategy", "sequential"), ("multicast", "a(2)")],
+    &[("tile", "[128, 160, 128]"), ("strategy", "two_pass")],
     &[("tile", "[256, 64, 128]"), ("multicast", "b(2)")],
     &[("tile", "[128, 64, 128]"), ("accumulators", "side_by_side"), ("multicast", "a(2)")],
     &[("consumers", "ping_pong"), ("schedule", "persistent"), ("sms", "2"), ("k_order", "serpentine")],
@@ -102,10 +106,11 @@ fn batches_and_groups_have_scale_factors_of_their_own() {
         Shape::new(45, 128, 384).grouped(4),
         Shape::new(150, 256, 256).grouped(3),
     ];
-    let knobs: [Knobs; 4] = [
+    let knobs: [Knobs; 5] = [
         &[],
         &[("swap_ab", "on"), ("schedule", "persistent"), ("sms", "3")],
         &[("swap_ab", "off"), ("multicast", "a(2)")],
+        &[("swap_ab", "off"), ("tile", "[64, 96, 128]")],
         &[("swap_ab", "on"), ("tile", "[8, 128, 128]"), ("multicast", "b(2)")],
     ];
     let cases: Vec<_> = shapes.iter().flat_map(|shape| knobs.map(|knobs| (*shape, knobs))).collect();
@@ -164,7 +169,7 @@ fn what_cuts_blocks_is_refused_with_a_reason() {
             &[("tile", "[128, 64, 64]")],
             "K is 128, the elements that share a scale factor",
         ),
-        (Arch::Sm90a, shape, &[("tile", "[128, 96, 128]")], "N divides 128"),
+        (Arch::Sm90a, shape, &[("tile", "[128, 48, 128]")], "N divides 128 or is a multiple of 32"),
         (
             Arch::Sm90a,
             shape,

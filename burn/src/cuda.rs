@@ -64,7 +64,13 @@ impl GatedMlp {
         let ran = self.mlp.forward(&self.stream, tokens, &x, None, &y);
         // After a failure too: the first of two kernels may run.
         match &self.events {
-            Some(events) => events.after()?,
+            // Without the event only the host's wait keeps the memory until the kernels are done.
+            Some(events) => {
+                if let Err(error) = events.after() {
+                    self.stream.synchronize()?;
+                    return Err(error);
+                }
+            }
             None => self.stream.synchronize()?,
         }
         ran?;

@@ -43,7 +43,7 @@ impl Events {
         Ok(Events { stream, before: context.new_event(None)?, after: context.new_event(None)? })
     }
 
-    /// What the stream is given from here on waits for what the context's streams have been given.
+    /// Later work on the stream waits for earlier work in the context.
     pub(crate) fn before(&self) -> Result<(), Error> {
         let context = self.stream.context();
         context.bind_to_thread()?;
@@ -52,7 +52,7 @@ impl Events {
         Ok(self.stream.wait(&self.before)?)
     }
 
-    /// What the context's streams are given from here on waits for what the stream has been given.
+    /// Later work in the context waits for earlier work on the stream.
     pub(crate) fn after(&self) -> Result<(), Error> {
         let context = self.stream.context();
         self.after.record(&self.stream)?;

@@ -46,7 +46,7 @@ pub enum PredictError {
     Chip(#[from] ChipError),
     /// The emulator's clock has no numbers of a chip that runs this target.
     #[error(
-        "no time is predicted for {0}: no file of chips/ has the numbers of such a chip; name one that runs its kernels, or a file of your own"
+        "no time is predicted for {0}: no file of chips/ has the numbers of such a chip; pass a chip file of your own that lists this target"
     )]
     NoChip(String),
     /// The kernel has groups of rows, and their sizes were not given.

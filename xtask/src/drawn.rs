@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The first line writes `shapes` and a list of knobs for each format; the second times one of the lists on the GPU; the third writes
-//! `evidence/times/h200_drawn.toml` from all reports. The seed stands in this file, and stood here before anything was timed.
+//! `evidence/times/h200_drawn.toml` from all reports. `--set h200_drawn_blocks` does that for FP8 with scale factors of blocks. The seeds
+//! stand in this file, and stood here before anything was timed.
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
 use serde::Deserialize;
@@ -24,14 +25,22 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Seed of the set, chosen before it was measured.
-const SEED: u64 = 20_261_125;
 /// Configurations for each pair of formats and shape.
 const EACH: usize = 5;
-/// Name of the set.
-const SET: &str = "h200_drawn";
 
-/// M, N, K: tokens by widths of Llama, Qwen, DeepSeek and gpt-oss.
+/// A set: what is drawn, by which seed.
+struct Set {
+    /// Name of the file of measured times.
+    name: &'static str,
+    title: &'static str,
+    /// Chosen before anything was measured.
+    seed: u64,
+    /// M, N, K: tokens by widths of Llama, Qwen, DeepSeek and gpt-oss.
+    shapes: &'static [[u32; 3]; 10],
+    /// Name in `silumin-bench-gpu --format`, and formats of A, B and C.
+    formats: &'static [(&'static str, [&'static str; 3])],
+}
+
 const SHAPES: [[u32; 3]; 10] = [
     [1, 14336, 4096],
     [8, 4096, 7168],
@@ -45,12 +54,33 @@ const SHAPES: [[u32; 3]; 10] = [
     [4096, 11008, 4096],
 ];
 
-/// Name in `silumin-bench-gpu --format`, and formats of A, B and C.
-const FORMATS: [(&str, [&str; 3]); 4] = [
-    ("bf16", ["bf16", "bf16", "bf16"]),
-    ("e4m3", ["e4m3", "e4m3", "bf16"]),
-    ("nvfp4w", ["bf16", "nvfp4", "bf16"]),
-    ("nvfp4", ["nvfp4", "nvfp4", "bf16"]),
+/// [`SHAPES`] with 96 x 3072 x 4096 in place of 96 x 2880 x 2880: K is a multiple of 128.
+const WHOLE_BLOCKS: [[u32; 3]; 10] = {
+    let mut shapes = SHAPES;
+    shapes[4] = [96, 3072, 4096];
+    shapes
+};
+
+const SETS: [Set; 2] = [
+    Set {
+        name: "h200_drawn",
+        title: "H200, drawn configurations",
+        seed: 20_261_125,
+        shapes: &SHAPES,
+        formats: &[
+            ("bf16", ["bf16", "bf16", "bf16"]),
+            ("e4m3", ["e4m3", "e4m3", "bf16"]),
+            ("nvfp4w", ["bf16", "nvfp4", "bf16"]),
+            ("nvfp4", ["nvfp4", "nvfp4", "bf16"]),
+        ],
+    },
+    Set {
+        name: "h200_drawn_blocks",
+        title: "H200, drawn configurations of FP8 in blocks",
+        seed: 20_261_128,
+        shapes: &WHOLE_BLOCKS,
+        formats: &[("e4m3_blocks", ["e4m3_1x128", "e4m3_128x128", "bf16"])],
+    },
 ];
 
 /// Draws the configurations that judge predicted times, or reads their measured times.
@@ -65,9 +95,12 @@ struct Flags {
     /// GPU, driver and date of the measurement.
     #[arg(long)]
     machine: Option<String>,
-    /// Seed of the draws.
-    #[arg(long, default_value_t = SEED)]
-    seed: u64,
+    /// The set: h200_drawn or h200_drawn_blocks.
+    #[arg(long, default_value = SETS[0].name, value_parser = SETS.map(|set| set.name))]
+    set: String,
+    /// Seed of the draws, instead of the set's.
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 /// The flags.
@@ -80,9 +113,11 @@ pub fn command() -> Command {
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let done = Flags::from_arg_matches(matches).map_err(Into::into).and_then(|flags| {
+        let set = SETS.iter().find(|set| set.name == flags.set).unwrap_or(&SETS[0]);
+        let seed = flags.seed.unwrap_or(set.seed);
         match (&flags.out, &flags.read, &flags.machine) {
-            (Some(folder), ..) => write_lists(folder, flags.seed),
-            (_, Some(folder), Some(machine)) => read_reports(folder, machine, flags.seed),
+            (Some(folder), ..) => write_lists(set, folder, seed),
+            (_, Some(folder), Some(machine)) => read_reports(set, folder, machine, seed),
             _ => Err("give --out FOLDER, or --read FOLDER with --machine TEXT".into()),
         }
     });
@@ -117,7 +152,7 @@ fn draw(draws: &mut Draws) -> String {
     if set.is_empty() { draw(draws) } else { set.join(" ") }
 }
 
-fn write_lists(folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
+fn write_lists(set: &Set, folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
     let save = |name: &str, text: &str| {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
@@ -125,12 +160,13 @@ fn write_lists(folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut draws = Draws::new(Arch::Sm90a, seed);
     let (mut drawn, mut legal) = (0, 0);
-    for (name, [a, b, c]) in FORMATS {
+    for (name, [a, b, c]) in set.formats {
         let mut text = format!("# seed {seed}\n");
-        for [m, n, k] in SHAPES {
+        for &[m, n, k] in set.shapes {
             let mut file = SpecFile::new(Shape::new(m, n, k));
             "sm_90a".clone_into(&mut file.arch);
-            file.formats = FormatNames { a: a.into(), b: b.into(), c: c.into(), ..FormatNames::default() };
+            file.formats =
+                FormatNames { a: (*a).into(), b: (*b).into(), c: (*c).into(), ..FormatNames::default() };
             let (mut spec, arch) = file.read()?;
             let mut seen = HashSet::new();
             for _ in 0..20_000 {
@@ -156,7 +192,7 @@ fn write_lists(folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
         }
         save(&format!("{name}.txt"), &text)?;
     }
-    save("shapes", &SHAPES.map(|[m, n, k]| format!("{m}x{n}x{k}")).join(","))?;
+    save("shapes", &set.shapes.map(|[m, n, k]| format!("{m}x{n}x{k}")).join(","))?;
     println!("{legal} configurations of {drawn} drawn, in {}", folder.display());
     Ok(())
 }
@@ -178,19 +214,20 @@ struct Timed {
     mhz: Option<f64>,
 }
 
-fn read_reports(folder: &Path, machine: &str, seed: u64) -> Result<(), Box<dyn Error>> {
+fn read_reports(set: &Set, folder: &Path, machine: &str, seed: u64) -> Result<(), Box<dyn Error>> {
     let mut text = format!(
         "# Drawn by `cargo xtask drawn`, seed {seed}; timed by `silumin-bench-gpu --inputs peers --no-bandwidth --reps 61`.\n\
-         title = \"H200, drawn configurations\"\n\
+         title = \"{}\"\n\
          chip = \"h200\"\n\
          clock = 1980\n\
          clock_source = \"read on the SMs in each run\"\n\
          harness = \"median of graphs of 2 ms of launches, each of other operands than L2 holds, by GPU events\"\n\
          l2 = \"cold\"\n\
-         source = \"silumin-bench-gpu, {machine}\"\n"
+         source = \"silumin-bench-gpu, {machine}\"\n",
+        set.title
     );
     let (mut right, mut other) = (0, Vec::new());
-    for (name, formats) in FORMATS {
+    for (name, formats) in set.formats {
         let path = folder.join(format!("{name}.json"));
         let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let report = std::fs::read_to_string(&path).map_err(|error| at(&error))?;
@@ -208,7 +245,7 @@ fn read_reports(folder: &Path, machine: &str, seed: u64) -> Result<(), Box<dyn E
             )?;
         }
     }
-    let path = silumin_testkit::root().join("evidence/times").join(format!("{SET}.toml"));
+    let path = silumin_testkit::root().join("evidence/times").join(format!("{}.toml", set.name));
     std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     println!("{right} rows in {}", path.display());
     match other.is_empty() {

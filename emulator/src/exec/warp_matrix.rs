@@ -17,6 +17,11 @@ use crate::lanes::Lanes;
 use crate::memory::Fault;
 use crate::program::{SINK, Slot, WarpMma, WarpScale, WmmaMove};
 
+/// Results of a product that is not computed: zeros.
+fn clear(x: Ctx, w: &mut Warp, mma: &WarpMma) {
+    mma.d.iter().for_each(|slot| w.set(*slot, x.m, &[0; 32]));
+}
+
 impl Cluster<'_> {
     fn all(&mut self, x: Ctx, w: &Warp, list: &[Slot]) -> Vec<Lanes> {
         list.iter().map(|&s| self.read(x, w, s)).collect()
@@ -29,7 +34,7 @@ impl Cluster<'_> {
     /// `mma.sync`, dense, sparse and block-scaled.
     pub(super) fn warp_mma(&mut self, x: Ctx, w: &mut Warp, mma: &WarpMma) -> Result<(), String> {
         if self.without_values() {
-            mma.d.iter().for_each(|slot| w.set(*slot, x.m, &[0; 32]));
+            clear(x, w, mma);
             return Ok(());
         }
         let [a, b, c] = [&mma.a, &mma.b, &mma.c].map(|list| self.all(x, w, list));
@@ -88,7 +93,7 @@ impl Cluster<'_> {
     /// `wmma.mma`.
     pub(super) fn wmma_mma(&mut self, x: Ctx, w: &mut Warp, mma: &WarpMma) {
         if self.without_values() {
-            mma.d.iter().for_each(|slot| w.set(*slot, x.m, &[0; 32]));
+            clear(x, w, mma);
             return;
         }
         let [a, b, c] = [&mma.a, &mma.b, &mma.c].map(|list| self.all(x, w, list));

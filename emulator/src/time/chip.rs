@@ -158,9 +158,7 @@ chip! {
     shuffle_latency: "clk",
     /// Clocks from a branch to the next instruction of the warp.
     branch: "clk",
-    /// Latency of `mma.sync` with 16 x 8 x 16 elements of 16 bits.
-    mma_sync_latency: "clk",
-    /// Clocks for which one of them, with sums in binary32, occupies a sub-core.
+    /// Clocks for which `mma.sync` with 16 x 8 x 16 elements of 16 bits and sums in binary32 occupies a sub-core.
     mma_sync_interval: "clk",
     /// The same for 16 x 8 x 32 elements of 8 bits.
     mma_sync_8: "clk",
@@ -170,6 +168,8 @@ chip! {
     mma_sync_scaled_4: "clk",
     /// Fraction of these clocks that sums in binary16 or in integers take.
     mma_sync_half: "ratio",
+    /// From the end of that interval to the results.
+    mma_sync_tail: "clk",
     /// Rate at which an SM reads or writes shared memory.
     smem_rate: "bytes/clk",
     /// Latency of a load from shared memory.

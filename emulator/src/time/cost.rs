@@ -39,7 +39,7 @@ impl Unit {
     const ALL: [Unit; UNITS] = [Unit::Alu, Unit::Heavy, Unit::Lite, Unit::Mufu, Unit::Convert, Unit::Matrix];
 
     /// Its place among the units that are occupied. [`Unit::Fma`] is two of them.
-    fn index(self) -> Option<usize> {
+    pub fn index(self) -> Option<usize> {
         Self::ALL.iter().position(|u| *u == self)
     }
 

@@ -38,28 +38,32 @@ impl Product {
             Kind::Integer { .. } => true,
             Kind::Packed4 | Kind::Bits { .. } | Kind::Double => false,
         };
-        let size = ((m.a.len() + m.b.len()) as f64 / 6.0).max(0.5);
-        Product { elements, size, half }
+        // A sparse A has half of the elements that K says, and takes as long as a dense one of so many.
+        let k = m.shape.k as f64 / if m.sparse.is_some() { 2.0 } else { 1.0 };
+        let bits = f64::from(m.kind.bits()) * if m.widened { 2.0 } else { 1.0 };
+        Product { elements, size: size(m.shape.m as f64, m.shape.n as f64, k, bits), half }
     }
 
     /// The product of a machine instruction such as `QMMA.SF.16832.F32.E4M3.E4M3.E8`.
     pub fn of_machine(opcode: &str) -> Product {
-        let mut parts = opcode.split('.');
-        let name = parts.next().unwrap_or("");
-        let mut rest = parts.peekable();
-        let scaled = rest.next_if_eq(&"SF").is_some();
-        let shape = rest.find(|part| part.bytes().all(|b| b.is_ascii_digit())).unwrap_or("");
-        let sums = rest.next().unwrap_or("");
-        let (elements, bits) = match (name, scaled) {
-            ("OMMA", _) => (Elements::Scaled4, 4.0),
-            ("QMMA", true) => (Elements::Scaled8, 8.0),
-            ("QMMA" | "IMMA", _) => (Elements::Bits8, 8.0),
+        let parts: Vec<&str> = opcode.split('.').collect();
+        let has = |part: &str| parts.contains(&part);
+        let name = parts.first().copied().unwrap_or("");
+        let (elements, bits) = match name {
+            "OMMA" => (Elements::Scaled4, 4.0),
+            "QMMA" if has("SF") => (Elements::Scaled8, 8.0),
+            "IMMA" if has("S4") || has("U4") => (Elements::Bits8, 4.0),
+            "QMMA" | "IMMA" => (Elements::Bits8, 8.0),
+            "BMMA" => (Elements::Wide, 1.0),
+            _ if has("TF32") => (Elements::Wide, 32.0),
             _ => (Elements::Wide, 16.0),
         };
         // 16 rows, 8 columns, then K.
-        let k = shape.strip_prefix("168").and_then(|k| k.parse::<f64>().ok());
-        let size = k.map_or(1.0, |k| (k * bits / 256.0).max(0.5));
-        Product { elements, size, half: sums == "F16" || name == "IMMA" }
+        let k = parts.iter().find_map(|part| part.strip_prefix("168")?.parse::<f64>().ok());
+        let half = has("F16") && !has("F32");
+        let sparse = if has("SP") { 0.5 } else { 1.0 };
+        let size = k.map_or(1.0, |k| size(16.0, 8.0, k * sparse, bits));
+        Product { elements, size, half: half || name == "IMMA" }
     }
 
     /// Clocks for which it occupies a sub-core.
@@ -75,6 +79,11 @@ impl Product {
     }
 }
 
+/// Work relative to 16 x 8 elements times 256 bits of K. An instruction takes as long as half of that at least.
+fn size(m: f64, n: f64, k: f64, bits: f64) -> f64 {
+    (m * n * k * bits / (16.0 * 8.0 * 256.0)).max(0.5)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +96,8 @@ mod tests {
         for (opcode, on_geforce, on_pro) in [
             ("HMMA.16816.F32.BF16", 32.0, 16.0),
             ("HMMA.1688.F32", 16.0, 8.0),
+            ("HMMA.1688.F32.TF32", 32.0, 16.0),
+            ("HMMA.SP.16832.F32", 32.0, 16.0),
             ("HMMA.16816.F16", 16.0, 16.0),
             ("QMMA.16832.F32.E4M3.E4M3", 32.0, 16.0),
             ("QMMA.16832.F16.E4M3.E4M3", 16.0, 16.0),

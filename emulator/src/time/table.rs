@@ -228,8 +228,7 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, wgmma: bool, chip: 
         Op::BarWarpSync { .. } => (Unit::Shuffle, 1.0, 0.0, 0.0),
         Op::WarpMma(m) | Op::WmmaMma(m) => {
             let clocks = Product::of(m).interval(chip);
-            let latency = chip.mma_sync_latency.value + clocks - chip.mma_sync_interval.value;
-            (Unit::Matrix, 1.0, clocks, latency.max(0.0))
+            (Unit::Matrix, 1.0, clocks, clocks + chip.mma_sync_tail.value)
         }
         Op::MovMatrix { .. } => (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value),
         _ if accesses(opcode) => (Unit::Memory, 1.0, 0.0, 0.0),

@@ -394,7 +394,7 @@ def predict(
         ptx: the text of a module, a `Kernel`, or a `pathlib.Path` of a launch file.
         launch: what to run. A `Kernel` has launches of its own.
         arrays: as for `emulate`. They are not written, and a `Buffer` can stand for each. A `Kernel` needs none.
-        chip: b200, b300, h200, h100 or the path of a chip file. Left out, it follows from the PTX's target.
+        chip: b200, b300, h200, h100, jetson_thor, rtx_5090, rtx_pro_6000, dgx_spark, or the path of a chip file. Left out, it follows from the PTX's target.
         clock: "maximum", "sustained" (under a load that lasts), or MHz.
         values: whether products are made and bytes moved, for kernels that branch on them.
         warm: whether all buffers that fit are in L2 at the start.

@@ -196,7 +196,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
             warpgroups.promotion =
                 promotion::settle(problem, config, strategy, tile(*m), swap_ab, warpgroups, none);
             let products = strategy.products();
-            let scales = promotion::scale_registers(problem, swap_ab, *m, products);
+            let scales = promotion::scale_registers(problem, swap_ab, tile(*m), warpgroups, products);
             scales == 0 || warpgroups.sum_registers(products) + scales <= sum_limit(problem, warpgroups)
         };
         return tile((1..=most / 8).rev().map(|eights| 8 * eights).find(fits).unwrap_or(8));

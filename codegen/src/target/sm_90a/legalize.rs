@@ -156,7 +156,7 @@ fn check_tile(
     }
     check_store(problem, config, swap_ab, errors);
     let products = strategy.products();
-    let scales = promotion::scale_registers(problem, swap_ab, columns.1, products);
+    let scales = promotion::scale_registers(problem, swap_ab, tile, warpgroups, products);
     let registers = warpgroups.sum_registers(products).saturating_add(scales);
     let limit = sum_limit(problem, warpgroups);
     if registers > limit {

@@ -30,16 +30,28 @@ fn loses_bits(problem: &Problem) -> bool {
     problem.formats.check().ok() == Some(MmaKind::F8f6f4)
 }
 
-/// Whether a tile may have so many columns of B where operands are not swapped: all in one block that shares f32 scale factors, or
-/// whole blocks.
-pub(super) fn whole_blocks(problem: &Problem, columns: u32) -> bool {
-    !problem.formats.scales_sums() || BLOCK.is_multiple_of(columns.max(1)) || columns.is_multiple_of(BLOCK)
+/// Columns of a tile that share a factor, at least, unless the tile has fewer.
+const MIN_SHARED_COLUMNS: u32 = 32;
+
+/// Columns of a tile that share f32 scale factors wherever the tile starts: as many as divide its columns and a block.
+pub(in crate::target) fn shared_columns(columns: u32) -> u32 {
+    let (mut a, mut b) = (columns.max(1), BLOCK);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Whether a tile may have `columns` of B where operands are not swapped: they lie in one block that shares f32 scale factors, or
+/// each run of at least 32 of them does.
+pub(super) fn shares_factors(problem: &Problem, columns: u32) -> bool {
+    !problem.formats.scales_sums() || shared_columns(columns) >= MIN_SHARED_COLUMNS.min(columns)
 }
 
 impl Wgmma {
-    /// Rows of A that a thread has f32 scale factors of, and blocks of B.
+    /// Rows of A that a thread has f32 scale factors of, and parts of a tile's columns that have a factor of B each.
     pub(in crate::target) fn scaled(&self, columns: u32, swap_ab: bool, tile_n: u32) -> [u32; 2] {
-        if swap_ab { [columns / 4, 1] } else { [2 * self.blocks, tile_n.div_ceil(BLOCK)] }
+        if swap_ab { [columns / 4, 1] } else { [2 * self.blocks, tile_n / shared_columns(tile_n)] }
     }
 
     /// See [`Plan::loaded_factors`](crate::plan::Plan).
@@ -58,9 +70,23 @@ impl Wgmma {
 
 /// Registers that f32 scale factors take beside sums. With swapped operands a thread has a quarter of a tile's columns, which are rows of A.
 /// Each row takes its scale factors of two K tiles, and a factor for the sums of each product. Otherwise a thread has two
-/// rows of each 64, and their few registers are not counted.
-pub(super) fn scale_registers(problem: &Problem, swap_ab: bool, columns: u32, products: u32) -> u32 {
-    if swap_ab && problem.formats.scales_sums() { columns / 4 * (2 + products) } else { 0 }
+/// rows of each 64. Their few registers are not counted, but those of each further part of a tile's columns are: for its place, and for
+/// each product a factor of B and one for each row.
+pub(super) fn scale_registers(
+    problem: &Problem,
+    swap_ab: bool,
+    tile: Tile,
+    warpgroups: Wgmma,
+    products: u32,
+) -> u32 {
+    if !problem.formats.scales_sums() {
+        return 0;
+    }
+    let [rows, parts] = warpgroups.scaled(tile.m, swap_ab, tile.n);
+    match swap_ab {
+        true => rows * (2 + products),
+        false => parts.saturating_sub(1) * (1 + products * (1 + rows)),
+    }
 }
 
 /// What f32 scale factors rule out: sums of a block of K leave the tensor core to be multiplied by them.
@@ -78,9 +104,9 @@ pub(super) fn check_scales(
         let reason = format!("K is {BLOCK}, the elements that share a scale factor");
         errors.push(ConfigError::WarpgroupTile { side: "K", given: tile.k, reason });
     }
-    if !swap_ab && !whole_blocks(problem, tile.n) {
+    if !swap_ab && !shares_factors(problem, tile.n) {
         let reason = format!(
-            "N divides {BLOCK} or is a multiple of it: a tile's columns start with a block that shares a scale factor, or are in one"
+            "N divides {BLOCK} or is a multiple of {MIN_SHARED_COLUMNS}, so that each {MIN_SHARED_COLUMNS} columns share a scale factor"
         );
         errors.push(ConfigError::WarpgroupTile { side: "N", given: tile.n, reason });
     }
@@ -129,7 +155,7 @@ pub(super) fn settle(
     let tiles = every / tile.k;
     let one = PromotionInterval { tiles, sets: 1 };
     let two = PromotionInterval { tiles, sets: 2 };
-    let scales = scale_registers(problem, swap_ab, tile.m, 2);
+    let scales = scale_registers(problem, swap_ab, tile, warpgroups, 2);
     let sets = |interval| Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(2) + scales;
     Some(match (strategy, config.layout()) {
         (Strategy::Interleaved, Accumulators::SideBySide) => two,

@@ -37,8 +37,9 @@ pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arc
         let mut warpgroups = heuristics::share(*tile, config, false, false);
         let none = &mut Vec::new();
         warpgroups.promotion = promotion::settle(problem, config, strategy, *tile, false, warpgroups, none);
-        warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
-            && promotion::whole_blocks(problem, tile.n)
+        let scales = promotion::scale_registers(problem, false, *tile, warpgroups, products);
+        warpgroups.sum_registers(products) + scales <= sum_limit(problem, warpgroups)
+            && promotion::shares_factors(problem, tile.n)
     };
     let of_rows = |m: u32| (1..=widest / 16).map(move |n| Tile { m, n: 16 * n, k }).filter(fits);
     let few = problem.shape.typical_rows() <= WARPGROUP_ROWS;

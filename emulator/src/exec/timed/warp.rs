@@ -220,8 +220,10 @@ impl<'r> World<'r> {
         // `mma.sync` is the tensor core's work, of which each sub-core does a quarter.
         let product = active != 0 && cost.unit == Unit::Matrix;
         if active != 0 {
-            let cause = if product { Cause::TensorMath } else { Cause::Instructions };
-            for (unit, &busy) in sub.units.iter_mut().zip(&cost.busy).filter(|(_, busy)| **busy > 0.0) {
+            let units = sub.units.iter_mut().zip(&cost.busy).enumerate();
+            for (i, (unit, &busy)) in units.filter(|(_, (_, busy))| **busy > 0.0) {
+                let matrix = Unit::Matrix.index() == Some(i);
+                let cause = if matrix { Cause::TensorMath } else { Cause::Instructions };
                 let free = unit.take(at.time, busy);
                 at = at.until(free - busy, cause);
             }

@@ -2,7 +2,7 @@
 
 use crate::plan::{Operand, Plan};
 use crate::target::sm_90a::Wgmma;
-use crate::target::sm_90a::promotion::BLOCK;
+use crate::target::sm_90a::promotion::{BLOCK, shared_columns};
 
 /// Sets of registers without swapped operands, and with them. With few columns a K tile
 /// takes less time than a load; with many the sets' branches cost more than that (seen on an H100: 0.96 of the time with 16
@@ -23,8 +23,10 @@ pub(crate) struct SumScalesView {
     pub rows_at_once: u32,
     /// The last row of A in all matrices.
     pub last_row_of_all: u64,
-    /// Blocks of 128 rows of B that the tile's columns or the warpgroup's rows are in.
-    pub b_blocks: u32,
+    /// Parts of the tile's columns, or of the warpgroup's rows, that have a scale factor of B each.
+    pub b_parts: u32,
+    /// Columns of such a part.
+    pub part_columns: u32,
     /// Bytes from one row, or block of rows, to the next, in the memory of the scale factors.
     pub pitch: u32,
     /// The last block of rows of B; `None` if no tile can lie beyond it.
@@ -69,11 +71,12 @@ impl SumScalesView {
             // Two rows, 8 apart, of each 64.
             false => (0..warpgroups.blocks).flat_map(|block| [64 * block, 64 * block + 8]).collect(),
         };
-        let [_, b_blocks] = warpgroups.scaled(p.mma_columns, p.swap_ab, p.tile.n);
+        let part_columns = shared_columns(p.tile.n);
+        let [_, b_parts] = warpgroups.scaled(p.mma_columns, p.swap_ab, p.tile.n);
         let rows = offsets.len() as u32;
         let factors = |product| {
             let of_row = move |row| {
-                (0..b_blocks).map(move |block| Factor { register: factor(product, row, block), row, block })
+                (0..b_parts).map(move |block| Factor { register: factor(product, row, block), row, block })
             };
             (0..rows).flat_map(of_row).collect()
         };
@@ -89,7 +92,8 @@ impl SumScalesView {
             rows_at_once: (threads / row_lines.max(1)).max(1),
             last_row_of_all: shape.rows().saturating_sub(1),
             a: (0..).zip(offsets).map(|(index, offset)| ScaledRow { index, offset }).collect(),
-            b_blocks,
+            b_parts,
+            part_columns,
             pitch: 4 * p.problem.scale_columns(),
             last_b_block: beyond.then_some(b.saturating_sub(1)),
             matrix_b_blocks: b,
@@ -108,6 +112,11 @@ impl SumScalesView {
 }
 
 impl SumScalesView {
+    /// The first column of a part of the tile.
+    pub fn part_begin(&self, part: &u32) -> u32 {
+        part * self.part_columns
+    }
+
     /// From a thread's line to its next one, among those of a tile.
     pub fn stride(&self) -> u32 {
         self.rows_at_once * self.row_lines
@@ -130,6 +139,6 @@ pub(super) fn factor_of(p: &Plan, product: u32, index: u32) -> String {
     let (block, index) = (index / of_block, index % of_block);
     match p.swap_ab {
         true => factor(product, 2 * (index / 4) + index % 2, 0),
-        false => factor(product, 2 * block + index % 4 / 2, 8 * (index / 4) / BLOCK),
+        false => factor(product, 2 * block + index % 4 / 2, 8 * (index / 4) / shared_columns(p.tile.n)),
     }
 }
