@@ -3,7 +3,7 @@
 //! refused with a reason. A commit judges a sixth of the draws, and other commits the others.
 //!
 //! `SILUMIN_LATTICE=3000 cargo test --release --test all lattice::` draws more of them, `SILUMIN_LATTICE_SEED`
-//! others.
+//! others, `SILUMIN_LATTICE_ARCH=sm_110a` for another chip.
 
 use silumin::Arch;
 use silumin::codegen::spec::FormatNames;
@@ -22,7 +22,8 @@ fn legal_draws_assemble_and_compute_right_and_illegal_ones_say_why() {
     let ptxas = Ptxas::find().unwrap();
     let wanted = environment("SILUMIN_LATTICE", LEGAL as u64) as usize;
     let seed = environment("SILUMIN_LATTICE_SEED", 1);
-    let (points, illegal) = points(Arch::Sm100a, &FormatNames::default(), 33, wanted, seed);
+    let arch = std::env::var("SILUMIN_LATTICE_ARCH").map_or(Arch::Sm100a, |name| name.parse().unwrap());
+    let (points, illegal) = points(arch, &FormatNames::default(), 33, wanted, seed);
     assert!(illegal > wanted / 10, "{illegal} illegal draws beside {wanted} legal ones: nothing was refused");
     let parts = if std::env::var_os("SILUMIN_LATTICE").is_some() { 1 } else { PARTS };
     let points = sample::of(points, parts);

@@ -10,7 +10,7 @@ use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, Shape};
 use silumin_emulator::mutate::{Equivalents, Subject, SurveyOptions, text};
 use silumin_testkit::launches::launches;
-use silumin_testkit::values::{HOPPER_VALUES, SHAPES, VALUES, Value};
+use silumin_testkit::values::{GEFORCE_VALUES, HOPPER_VALUES, SHAPES, VALUES, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -63,7 +63,8 @@ impl Tools {
 pub type Entry = (&'static str, &'static str, &'static [Value]);
 
 /// Chips on which values are tried, with their usual operands and the values for each.
-pub const CHIPS: [(Arch, &[Entry]); 2] = [(Arch::Sm100a, VALUES), (Arch::Sm90a, HOPPER_VALUES)];
+pub const CHIPS: [(Arch, &[Entry]); 3] =
+    [(Arch::Sm100a, VALUES), (Arch::Sm90a, HOPPER_VALUES), (Arch::Sm120a, GEFORCE_VALUES)];
 
 /// What became of the mutants of a value's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
