@@ -12,23 +12,11 @@ use silumin::runtime::warmup::Buckets;
 use silumin::runtime::weights::{GateUp, RowScales, Weight};
 use silumin::verify::block::relative_error;
 use silumin::{Arch, Buffer, Device};
-use silumin_testkit::sixteen::{read, rounded};
+use silumin_testkit::sixteen::{normal, read, rounded};
 
 const HIDDEN: usize = 192;
 const FEATURES: usize = 320;
 const BUCKETS: [u32; 2] = [8, 40];
-
-/// Numbers of about standard normal size, times `size`.
-fn numbers(count: usize, seed: u64, size: f64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut unit = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
-    };
-    (0..count).map(|_| ((0..4).map(|_| unit()).sum::<f64>() * 1.7 * size) as f32).collect()
-}
 
 /// A width in whole blocks of the format along K.
 fn width(format: OperandFormat, usual: usize) -> usize {
@@ -50,7 +38,7 @@ impl Layer {
 
     fn wide(format: OperandFormat, hidden: usize, features: usize) -> Layer {
         let of = |rows: usize, k: usize, seed, size| {
-            let values = numbers(rows * k, seed, size / (k as f64).sqrt());
+            let values = normal(rows * k, seed, size / (k as f64).sqrt());
             quantize_to(format, &values, rows, k, TensorScale::FromMax).unwrap()
         };
         Layer {
@@ -120,9 +108,8 @@ impl Case {
         let mut worst = 0.0f64;
         for tokens in tokens.iter().copied() {
             let rows = mlp.rows(tokens).unwrap() as usize;
-            let (x, x_bytes) =
-                rounded(source, &numbers(tokens as usize * hidden, 7 + u64::from(tokens), 1.0));
-            let (added, added_bytes) = rounded(source, &numbers(rows * hidden, 11, 3.0));
+            let (x, x_bytes) = rounded(source, &normal(tokens as usize * hidden, 7 + u64::from(tokens), 1.0));
+            let (added, added_bytes) = rounded(source, &normal(rows * hidden, 11, 3.0));
             let x_there = device.upload(&x_bytes).unwrap();
             // In place: the residual stream becomes the result.
             let out = device.upload(&added_bytes).unwrap();
@@ -260,8 +247,8 @@ fn rows_of_fp8_weights_have_scales_of_their_own() {
     let gate_up = GateUp::new(gate, with(&layer.up, RowScales::f32(&wide))).unwrap();
     let weights = MlpWeights::new(gate_up, with(&layer.down, RowScales::f32(&long))).unwrap();
     let options = MlpOptions::new(Buckets::new([8]).unwrap());
-    let (x, x_bytes) = rounded(Source::Bf16, &numbers(5 * HIDDEN, 7, 1.0));
-    let (added, added_bytes) = rounded(Source::Bf16, &numbers(8 * HIDDEN, 11, 3.0));
+    let (x, x_bytes) = rounded(Source::Bf16, &normal(5 * HIDDEN, 7, 1.0));
+    let (added, added_bytes) = rounded(Source::Bf16, &normal(8 * HIDDEN, 11, 3.0));
     for arch in [Arch::Sm90a, Arch::Sm100a] {
         let device = Device::emulated(arch);
         let mlp = Mlp::load(&device, &weights, &options).unwrap();
@@ -353,8 +340,8 @@ fn ranks_have_the_result_of_the_whole_block() {
         let devices: Vec<Device> = (0..ranks).map(|_| Device::emulated(arch)).collect();
         for tokens in [3u32, 40] {
             let rows = if tokens > 8 { 40 } else { 8 };
-            let (x, x_bytes) = rounded(source, &numbers(tokens as usize * HIDDEN, 7, 1.0));
-            let (added, added_bytes) = rounded(source, &numbers(rows * HIDDEN, 11, 3.0));
+            let (x, x_bytes) = rounded(source, &normal(tokens as usize * HIDDEN, 7, 1.0));
+            let (added, added_bytes) = rounded(source, &normal(rows * HIDDEN, 11, 3.0));
             let group = Communicator::all(&devices).unwrap();
             let results = on_ranks(&group, &layer, &options, tokens, &x_bytes, &added_bytes);
             assert!(results.iter().all(|result| *result == results[0]), "all ranks have the same");
@@ -376,7 +363,7 @@ fn ranks_share_blocks_of_scale_factors() {
     let layer = Layer::wide(format, 256, 512);
     let options = MlpOptions::new(Buckets::new([8]).unwrap()).without_residual();
     for arch in [Arch::Sm90a, Arch::Sm100a] {
-        let (x, x_bytes) = rounded(source, &numbers(5 * 256, 7, 1.0));
+        let (x, x_bytes) = rounded(source, &normal(5 * 256, 7, 1.0));
         let mut expected = vec![0.0; x.len()];
         let whole = Mlp::load(&Device::emulated(arch), &layer.weights(), &options).unwrap();
         for rank in 0..2 {
@@ -412,7 +399,7 @@ fn layers_of_ranks_share_beside_recorded_graphs() {
     let first = Layer::new(OperandFormat::Nvfp4);
     let second = Layer { gate: first.up.clone(), up: first.gate.clone(), down: first.down.clone() };
     let options = MlpOptions::new(Buckets::new([8]).unwrap()).without_residual();
-    let (_, x) = rounded(Source::Bf16, &numbers(5 * HIDDEN, 7, 1.0));
+    let (_, x) = rounded(Source::Bf16, &normal(5 * HIDDEN, 7, 1.0));
     let group = Communicator::all(&[Device::emulated(Arch::Sm100a), Device::emulated(Arch::Sm100a)]).unwrap();
     std::thread::scope(|scope| {
         for rank in &group {
@@ -511,7 +498,7 @@ fn layers_share_kernels_and_memory_and_nothing_else() {
         let beside = shared.load_layer(&second.calibrated(scales)).unwrap();
         let alone = Mlp::load(&device, &second.calibrated(scales), &options).unwrap();
         assert_eq!(beside.activation_scales(), alone.activation_scales());
-        let (_, x) = rounded(Source::Bf16, &numbers(5 * HIDDEN, 7, 1.0));
+        let (_, x) = rounded(Source::Bf16, &normal(5 * HIDDEN, 7, 1.0));
         let x = device.upload(&x).unwrap();
         let result = |mlp: &Mlp| {
             let out = device.upload(&vec![0; 8 * mlp.row_bytes()]).unwrap();

@@ -20,7 +20,7 @@ use silumin::runtime::weights::{GateUp, Weight};
 use silumin::verify::block::relative_error;
 use silumin::{Arch, Device};
 use silumin_testkit::parallel;
-use silumin_testkit::sixteen::{read, rounded};
+use silumin_testkit::sixteen::{normal, read, rounded};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,19 +73,6 @@ pub struct Line {
     pub normal: f64,
     /// The block's error where some channels of x are larger.
     pub outliers: f64,
-}
-
-/// Numbers that are about normal, from a seed.
-fn normal(count: usize, seed: u64, size: f64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut unit = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
-    };
-    // Twelve uniform numbers have variance 1.
-    (0..count).map(|_| ((0..12).map(|_| unit()).sum::<f64>() * size) as f32).collect()
 }
 
 fn as_bf16(values: Vec<f32>) -> Vec<f32> {
