@@ -9,6 +9,7 @@ mod accuracy;
 mod agreement;
 mod auto;
 mod benchmark;
+mod blocks;
 mod book;
 mod bring_up;
 mod bytes;

@@ -9,6 +9,7 @@ pub mod accuracy;
 pub mod agreement;
 pub mod auto;
 pub mod bless;
+pub mod blocks;
 pub mod coverage;
 pub mod drawn;
 pub mod ideas;
@@ -22,7 +23,7 @@ pub mod tornado;
 use silumin_cli::Verb;
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 12] = [
+pub const VERBS: [Verb; 13] = [
     Verb { command: mutants::command, main: mutants::main },
     Verb { command: coverage::command, main: coverage::main },
     Verb { command: lattice::command, main: lattice::main },
@@ -32,6 +33,7 @@ pub const VERBS: [Verb; 12] = [
     Verb { command: times::command, main: times::main },
     Verb { command: drawn::command, main: drawn::main },
     Verb { command: accuracy::command, main: accuracy::main },
+    Verb { command: blocks::command, main: blocks::main },
     Verb { command: tornado::command, main: tornado::main },
     Verb { command: pictures::command, main: pictures::main },
     Verb { command: bless::command, main: bless::main },
