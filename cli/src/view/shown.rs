@@ -176,7 +176,8 @@ fn launch(
 ) -> Result<LaunchShown, Box<dyn Error>> {
     let chip = match &look.chip {
         Some(name) => Chip::named(name)?,
-        None => Chip::named(default_chip(file.module.chip())?)?,
+        // For targets without a file of numbers any chip serves: predicting refuses them, and the page says so.
+        None => Chip::named(default_chip(file.module.chip()).unwrap_or("b200"))?,
     };
     let found_costs = look.issue.find(&file.module, &file.text, &chip)?;
     let findings = if look.run { Some(found(file, after)?) } else { None };
