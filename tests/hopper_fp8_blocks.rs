@@ -169,6 +169,8 @@ fn what_cuts_blocks_is_refused_with_a_reason() {
             &[("tile", "[128, 64, 64]")],
             "K is 128, the elements that share a scale factor",
         ),
+        (Arch::Sm90a, shape, &[("tile", "[128, 4294967264, 128]")], "N = 4294967264"),
+        (Arch::Sm90a, shape, &[("tile", "[128, 4294967295, 128]")], "N = 4294967295"),
         (Arch::Sm90a, shape, &[("tile", "[128, 48, 128]")], "N divides 128 or is a multiple of 32"),
         (
             Arch::Sm90a,

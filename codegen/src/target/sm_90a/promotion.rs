@@ -84,8 +84,8 @@ pub(super) fn scale_registers(
     }
     let [rows, parts] = warpgroups.scaled(tile.m, swap_ab, tile.n);
     match swap_ab {
-        true => rows * (2 + products),
-        false => parts.saturating_sub(1) * (1 + products * (1 + rows)),
+        true => rows.saturating_mul(2 + products),
+        false => parts.saturating_sub(1).saturating_mul(products.saturating_mul(1 + rows) + 1),
     }
 }
 
@@ -156,7 +156,8 @@ pub(super) fn settle(
     let one = PromotionInterval { tiles, sets: 1 };
     let two = PromotionInterval { tiles, sets: 2 };
     let scales = scale_registers(problem, swap_ab, tile, warpgroups, 2);
-    let sets = |interval| Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(2) + scales;
+    let sets =
+        |interval| Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(2).saturating_add(scales);
     Some(match (strategy, config.layout()) {
         (Strategy::Interleaved, Accumulators::SideBySide) => two,
         // One set serves both products by turns, if neither's interval is open any more in the other's turn.
