@@ -35,6 +35,28 @@ pub(crate) struct PartialVector {
     pub adds: Vec<PartialAdd>,
 }
 
+/// Sums in registers that one loop over a tile's parts adds up.
+pub(crate) struct PartialRound {
+    /// Ends the loop's label.
+    pub suffix: String,
+    pub vectors: Vec<PartialVector>,
+}
+
+impl PartialRound {
+    /// The same sums in rounds of at most `most` vectors: the loads of a round then leave registers for all else.
+    pub fn split(self, most: usize) -> Vec<Self> {
+        let rounds = self.vectors.len().div_ceil(most).max(1);
+        let each = self.vectors.len().div_ceil(rounds).max(1);
+        let mut vectors = self.vectors.into_iter();
+        (1..=rounds)
+            .map(|round| Self {
+                suffix: if rounds == 1 { String::new() } else { format!("_{round}") },
+                vectors: vectors.by_ref().take(each).collect(),
+            })
+            .collect()
+    }
+}
+
 pub(crate) struct PartialAdd {
     pub to: String,
     pub from: String,

@@ -31,6 +31,9 @@ struct MmaTemplate<'a> {
     teardown: Teardown<'a>,
 }
 
+/// Vectors of four sums that one loop over a tile's parts adds up. ptxas loads all of them before it adds the first.
+const ROUND_VECTORS: usize = 24;
+
 /// Warps that issue MMAs.
 #[derive(Template)]
 #[template(path = "sm_120a/consumer.ptx")]
@@ -45,7 +48,8 @@ struct Consumer<'a> {
 pub(super) fn render(mma: &Mma, entry: &Entry<'_>) -> Result<String, RenderError> {
     let Entry { plan: p, view: t, role, name, parameters } = *entry;
     let shared = WarpgroupView::new(p, role, mma.groups, t.store.staging, t.store.packing);
-    let w = &WarpgroupView { warps_apart: true, ..shared };
+    let partials = shared.partials.into_iter().flat_map(|round| round.split(ROUND_VECTORS)).collect();
+    let w = &WarpgroupView { warps_apart: true, partials, ..shared };
     let m = &MultiplyView::new(p, mma, &w.products);
     text(&MmaTemplate {
         p,

@@ -7,7 +7,7 @@ use crate::plan::{Plan, SmemMap, Staging};
 use crate::problem::{ElementKind, MmaKind};
 use crate::render::view::Role;
 use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, registers};
-use crate::render::view::parts::{PartialAdd, PartialVector};
+use crate::render::view::parts::{PartialAdd, PartialRound, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
 use crate::target::fragments::WARPGROUP_ROWS;
 use crate::target::sm_90a::Wgmma;
@@ -60,7 +60,8 @@ pub(crate) struct WarpgroupView {
     pub blocks: Vec<WarpgroupBlock>,
     /// Whether sums take more than half of a thread's registers.
     pub crowded: bool,
-    pub partials: Vec<PartialVector>,
+    /// Sums on their way through the workspace. The part that adds up takes one round after the other.
+    pub partials: Vec<PartialRound>,
     /// The parts of the columns that the CTAs of a cluster finish, where they share K, and bytes of what one sends another.
     pub cluster_parts: Vec<ClusterPart>,
     pub cluster_slot_bytes: u32,
@@ -433,7 +434,7 @@ impl WarpgroupView {
             chunk_registers,
             blocks: blocks.collect(),
             crowded: 2 * warpgroups.sum_registers(products.len() as u32) > warpgroups.registers[0],
-            partials: partials(&products, warpgroups),
+            partials: vec![PartialRound { suffix: String::new(), vectors: partials(&products, warpgroups) }],
             items_done: if p.work.cluster_parts > 1 { "MEETING" } else { "CONSUMER_DONE" },
             cluster_slot_bytes: cluster_slot_bytes(&products, warpgroups, p.work.cluster_parts),
             cluster_parts: match p.work.cluster_parts {
