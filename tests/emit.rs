@@ -1,10 +1,11 @@
 //! The verb `emit` beyond one kernel: `--sweep` and `--explain`.
 
 use serde_json::Value;
-use silumin::Shape;
 use silumin::codegen::arch::TensorCore;
 use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::spec::SpecFile;
+use silumin::runtime::predict::default_chip;
+use silumin::{Arch, Shape};
 use silumin_cli::emit::sweep::Sweep;
 use silumin_cli::{emit, print};
 
@@ -164,6 +165,32 @@ fn the_usual_sweep_leaves_out_what_is_fixed() {
     let rows = document["configurations"].as_array().unwrap();
     assert_eq!(rows.len(), 4 * 5 * 3);
     assert!(rows.iter().all(|row| row["knobs"].get("cta_group").is_none()));
+}
+
+/// `emit --sweep` without another flag tries what the chip knows: most rows are legal.
+#[test]
+fn the_usual_sweep_suits_the_chip() {
+    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm120a] {
+        let mut file = SpecFile::new(Shape::new(130, 128, 256));
+        file.arch = arch.to_string();
+        let (spec, arch) = file.read().unwrap();
+        let sweep = Sweep {
+            spec: &spec,
+            arch,
+            shape: file.shape(),
+            seed: 1,
+            scalars: &[],
+            threads: 1,
+            chip: default_chip(arch.target()).unwrap().to_owned(),
+            fixed: Vec::new(),
+            chosen: Vec::new(),
+            verify_k: Some(0),
+        };
+        let document = sweep.measure().unwrap().document(&sweep);
+        let rows = document["configurations"].as_array().unwrap();
+        let legal = rows.iter().filter(|row| row["legal"] == true).count();
+        assert!(2 * legal > rows.len(), "{arch}: {legal} of {}", rows.len());
+    }
 }
 
 #[test]

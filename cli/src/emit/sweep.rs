@@ -5,6 +5,7 @@ use crate::progress::Progress;
 use comfy_table::{Attribute, Cell, CellAlignment};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use silumin::codegen::arch::TensorCore;
 use silumin::codegen::config::{Config, CtaGroup, Knob};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
@@ -21,12 +22,19 @@ const USUAL: &[(&str, &str)] = &[
     ("tile", "[M, 64, 256];[M, 128, 256];[M, 192, 128]"),
 ];
 
-/// The same, for chips whose warpgroups hold the accumulators.
+/// The same, for chips whose warpgroups multiply and hold the accumulators.
 const USUAL_OF_WARPGROUPS: &[(&str, &str)] = &[
     ("strategy", "two_pass;second_fused;sequential;interleaved"),
     ("schedule", "one_tile;persistent;stream_k;split_k(2)"),
     ("consumers", "cooperative;ping_pong"),
     ("tile", "[M, 64, 64];[M, 128, 64];[64, 128, 64];[256, 96, 64]"),
+];
+
+/// The same, for chips whose warps do.
+const USUAL_OF_WARPS: &[(&str, &str)] = &[
+    ("strategy", "two_pass;second_fused;sequential;interleaved"),
+    ("schedule", "one_tile;persistent;stream_k;split_k(2)"),
+    ("tile", "[M, 32, 128];[M, 64, 128];[64, 64, 128];[64, 128, 128]"),
 ];
 
 /// Multiply-adds that all verifications may take together, unless `--verify-k` is given.
@@ -135,9 +143,11 @@ impl Sweep<'_> {
     /// The knobs to sweep: those chosen, or the usual ones that no flag fixes.
     fn axes(&self) -> Result<Axes, String> {
         let texts: Vec<(String, String)> = if self.chosen.is_empty() {
-            // Chips without tensor memory hold the accumulators in registers of warpgroups.
-            let in_registers = self.arch.limits().tmem_columns == 0;
-            let usual = if in_registers { USUAL_OF_WARPGROUPS } else { USUAL };
+            let usual = match self.arch.tensor_core() {
+                TensorCore::Tcgen05 => USUAL,
+                TensorCore::Wgmma => USUAL_OF_WARPGROUPS,
+                TensorCore::Mma => USUAL_OF_WARPS,
+            };
             let free = usual.iter().filter(|(knob, _)| !self.fixed.contains(knob));
             free.map(|(knob, values)| ((*knob).to_owned(), (*values).to_owned())).collect()
         } else {
