@@ -217,6 +217,12 @@ impl Preparation {
         u32::try_from(items.div_ceil(THREADS.into())).ok()
     }
 
+    /// Whether the kernel is launched before the one ahead of it in the stream has ended, and waits for it on the chip. Scale
+    /// factors of weights are ready when their kernel has ended: a GEMM with `pdl = on` reads weights before it waits.
+    const fn waits(self) -> bool {
+        !matches!(self, Preparation::Block)
+    }
+
     /// Its kernel for a chip. As rows and columns are arguments, `problem` is empty, the launch has a grid of one CTA
     /// ([`Preparation::ctas`] says how many it takes) and lists no parameters.
     ///
@@ -252,7 +258,7 @@ impl Preparation {
             cluster: [1, 1, 1],
             block: [self.threads(), 1, 1],
             dynamic_smem: 0,
-            programmatic: false,
+            programmatic: self.waits(),
             parameters: Vec::new(),
         };
         let kernel = Kernel {

@@ -9,10 +9,11 @@ use silumin_emulator::time::TimeError;
 pub use silumin_emulator::time::{
     Cause, Chip, ChipError, Clock, FoundCosts, IssueSource, Prediction, TimeOptions,
 };
-use silumin_emulator::{GlobalMemory, Launch, Options, TensorMapError};
+use silumin_emulator::{Arg, GlobalMemory, Launch, Options, TensorMapError};
 
 use crate::device::Argument;
 use crate::device::emulated::{Tensors, encode};
+use crate::prepare::{Call, Slot};
 use silumin_formats::groups::GroupSizes;
 
 /// Why a kernel has no predicted time.
@@ -168,8 +169,46 @@ pub fn predict(
             dynamic_smem: facts.dynamic_smem,
             args,
         };
-        let timed = module.time(&facts.entry, &launch, &tensors.memory, &Options::default(), timing);
+        // The caller knows what is before the first launch; the next ones are behind the kernel's own.
+        let programmatic = if launches.is_empty() { timing.programmatic } else { facts.programmatic };
+        let timing = TimeOptions { programmatic, ..timing.clone() };
+        let timed = module.time(&facts.entry, &launch, &tensors.memory, &Options::default(), &timing);
         launches.push(timed.map_err(|source| PredictError::Time { entry: facts.entry.clone(), source })?);
     }
     Ok(KernelPrediction { launches })
+}
+
+/// Predicts the time of a launch of a kernel that prepares operands.
+///
+/// # Errors
+///
+/// As [`predict`].
+pub(crate) fn predict_call(
+    kernel: &Kernel,
+    call: &Call,
+    timing: &TimeOptions,
+) -> Result<KernelPrediction, PredictError> {
+    let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
+    let mut memory = GlobalMemory::new();
+    let args = call.slots.iter().map(|slot| match *slot {
+        Slot::Tensor { name, bytes, .. } => {
+            let buffer = memory.alloc(name, bytes as u64);
+            Arg::Pointer(memory.address(&buffer))
+        }
+        Slot::U32(value) => Arg::U32(value),
+        Slot::F32(value) => Arg::F32(value),
+    });
+    let args: Vec<Arg> = args.collect();
+    let timed = kernel.launches.iter().map(|facts| {
+        let launch = Launch {
+            grid: [call.ctas, 1, 1],
+            block: facts.block,
+            cluster: facts.cluster,
+            dynamic_smem: facts.dynamic_smem,
+            args: args.clone(),
+        };
+        let timed = module.time(&facts.entry, &launch, &memory, &Options::default(), timing);
+        timed.map_err(|source| PredictError::Time { entry: facts.entry.clone(), source })
+    });
+    Ok(KernelPrediction { launches: timed.collect::<Result<_, _>>()? })
 }

@@ -1,18 +1,18 @@
-//! Predicted times of the two GEMMs of a gated MLP, by chip and format.
+//! Predicted times of a gated MLP, by chip and format.
 //!
 //! ```text
 //! cargo xtask blocks             # predicts all, writes evidence/blocks.jsonl, prints the table of book/src/guide/mlp.md
 //! cargo xtask blocks --table     # prints the table of what the file has
 //! ```
 //!
-//! The launches that quantise activations are not in these times. Nothing is measured. Exit status: 0, or 2 for bad input.
+//! Launches that quantise activations are in these times. Nothing is measured. Exit status: 0, or 2 for bad input.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
 use silumin::codegen::problem::OperandFormat;
 use silumin::formats::quantize::{TensorScale, quantize_to};
 use silumin::runtime::mlp::{Mlp, MlpOptions, MlpWeights};
-use silumin::runtime::predict::{Chip, TimeOptions, default_chip, predict};
+use silumin::runtime::predict::{Chip, TimeOptions, default_chip};
 use silumin::runtime::warmup::Buckets;
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Arch, Device};
@@ -35,7 +35,7 @@ pub const BLOCKS: [(Arch, OperandFormat, &str); 6] = [
     (Arch::Sm90a, OperandFormat::Bf16, "bf16"),
 ];
 
-/// A row of the file: microseconds of the two GEMMs for each number of tokens.
+/// A row of the file: microseconds of a call for each number of tokens.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Line {
     /// The chip's name.
@@ -69,13 +69,8 @@ pub fn line(
     let timing = TimeOptions { programmatic: true, ..TimeOptions::new(chip.clone()) };
     let mlp = Mlp::load(&Device::emulated(arch), &weights, &MlpOptions::new(Buckets::new(TOKENS)?))?;
     let mut us = [0.0; 4];
-    for kernels in mlp.kernels() {
-        for loaded in kernels.iter() {
-            let kernel = loaded.kernel();
-            let which = TOKENS.iter().position(|tokens| *tokens == kernel.problem.shape.m);
-            let which = which.ok_or("a kernel for another number of tokens")?;
-            us[which] += predict(kernel, None, &timing)?.time() / 1e3;
-        }
+    for (us, tokens) in us.iter_mut().zip(TOKENS) {
+        *us = mlp.predict(tokens, &timing)?.time() / 1e3;
     }
     let us = us.map(|us| (us * 10.0).round() / 10.0);
     Ok(Line { clock: chip.clock.value, chip: chip.name, format: name.to_owned(), widths, us })
@@ -111,7 +106,7 @@ pub fn table(lines: &[Line]) -> String {
 /// The flags.
 #[must_use]
 pub fn command() -> Command {
-    Command::new("blocks").about("Predicts the times of a gated MLP's two GEMMs by chip and format").arg(
+    Command::new("blocks").about("Predicts the times of a gated MLP by chip and format").arg(
         Arg::new("table")
             .long("table")
             .action(ArgAction::SetTrue)

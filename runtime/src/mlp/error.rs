@@ -9,6 +9,8 @@ use thiserror::Error;
 
 use crate::communicator::CommunicatorError;
 use crate::device::{DeviceError, LaunchError};
+#[cfg(feature = "emulated")]
+use crate::predict::PredictError;
 use crate::prepare::PrepareError;
 use crate::warmup::{UnknownShape, WarmupError};
 #[cfg(feature = "safetensors")]
@@ -267,6 +269,10 @@ pub enum MlpError {
     /// Memory of the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A kernel has no predicted time.
+    #[cfg(feature = "emulated")]
+    #[error(transparent)]
+    Predict(#[from] Box<PredictError>),
 }
 
 /// What is wrong with a division of features among ranks, and the nearest that do divide.

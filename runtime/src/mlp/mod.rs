@@ -61,12 +61,16 @@ mod error;
 mod experts;
 mod graph;
 mod parts;
+#[cfg(feature = "emulated")]
+mod predict;
 mod shard;
 mod weights;
 
 pub use error::MlpError;
 pub use experts::{Choices, Experts, ExpertsGraph, ExpertsOptions, ExpertsWeights};
 pub use graph::MlpGraph;
+#[cfg(feature = "emulated")]
+pub use predict::{MlpPrediction, MlpStep, PredictedKernel};
 pub use shard::MlpShard;
 pub use silumin_codegen::prepare::Source;
 pub use weights::MlpWeights;

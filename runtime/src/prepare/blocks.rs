@@ -4,8 +4,8 @@ use silumin_codegen::kernel::Kernel;
 use silumin_codegen::prepare::{Preparation, Source};
 use silumin_codegen::problem::OperandFormat;
 
+use super::call::{Call, Role, Slot};
 use super::{Loaded, PrepareError};
-use crate::device::plain::Plain;
 use crate::device::{Buffer, Device, Stream};
 
 /// e4m3 with a scale factor for each block of a row.
@@ -116,22 +116,26 @@ impl E4m3BlockQuantizer {
         &self,
         stream: &Stream,
         x: &Buffer,
-        [rows, k]: [u32; 2],
+        sizes: [u32; 2],
         codes: &Buffer,
         scales: &Buffer,
     ) -> Result<(), PrepareError> {
-        let [code_bytes, scale_bytes] = self.bytes(rows, k)?;
-        let (ctas, sizes) = (self.loaded.ctas(rows, k / 16)?, [rows, k]);
-        self.loaded.check("x", x, 2 * code_bytes, sizes)?;
-        self.loaded.check("codes", codes, code_bytes, sizes)?;
-        self.loaded.check("scales", scales, scale_bytes, sizes)?;
-        let args = [
-            Plain::Input("x", x),
-            Plain::Output("codes", codes),
-            Plain::Part("scales", scales),
-            Plain::U32(rows),
-            Plain::U32(k / 16),
+        self.loaded.run(stream, &self.call(sizes)?, &[x, codes, scales])
+    }
+
+    /// A launch for `rows` rows.
+    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call, PrepareError> {
+        let [rows, k] = sizes;
+        let [codes, scales] = self.bytes(rows, k)?;
+        let ctas = self.loaded.ctas(rows, k / 16)?;
+        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
+        let slots = vec![
+            tensor("x", Role::Input, 2 * codes),
+            tensor("codes", Role::Output, codes),
+            tensor("scales", Role::Part, scales),
+            Slot::U32(rows),
+            Slot::U32(k / 16),
         ];
-        self.loaded.launch(stream, ctas, &args)
+        Ok(Call { ctas, slots })
     }
 }

@@ -27,6 +27,7 @@
 //! ```
 
 mod blocks;
+mod call;
 
 pub use blocks::{E4m3BlockQuantizer, E4m3Blocks};
 
@@ -46,10 +47,21 @@ use crate::device::plain::Plain;
 pub use crate::device::plain::RunError;
 use crate::device::{Backend, Buffer, Device, DeviceError, Stream};
 use crate::gemm::{LoadError, Module, load_module};
+use call::Role;
+pub(crate) use call::{Call, Slot};
 use silumin_formats::layout::{LayoutError, blocked_len};
 
 /// Alignment of addresses in bytes, for vector loads and stores.
 const ALIGNMENT: usize = 16;
+
+/// CTAs of a launch that may start early. With fewer than an SM has of them this saves a microsecond on an H200; many of them get in
+/// the way of the kernel that still runs (decision 0216).
+const EARLY_CTAS: u32 = 128;
+
+/// Whether a launch of `ctas` CTAs starts before the kernel ahead of it in the stream has ended, and waits on the chip.
+pub(crate) fn starts_early(kernel: &Kernel, ctas: u32) -> bool {
+    ctas <= EARLY_CTAS && kernel.launches.iter().all(|launch| launch.programmatic)
+}
 
 /// Why operands could not be prepared.
 #[derive(Debug, Error)]
@@ -194,26 +206,6 @@ impl Loaded {
         }
     }
 
-    /// Checks a tensor's device, length and alignment.
-    fn check(
-        &self,
-        tensor: &'static str,
-        buffer: &Buffer,
-        expected: usize,
-        [rows, columns]: [u32; 2],
-    ) -> Result<(), PrepareError> {
-        if *buffer.device() != self.device {
-            return Err(self.foreign(tensor));
-        }
-        if buffer.len() != expected {
-            return Err(PrepareError::Length { tensor, found: buffer.len(), expected, rows, columns });
-        }
-        if !buffer.is_aligned(ALIGNMENT) {
-            return Err(PrepareError::Alignment { tensor });
-        }
-        Ok(())
-    }
-
     /// Launches the kernel; lengths have been checked.
     pub(crate) fn launch(&self, stream: &Stream, ctas: u32, args: &[Plain<'_>]) -> Result<(), PrepareError> {
         if *stream.device() != self.device {
@@ -241,6 +233,7 @@ impl Loaded {
         let Some(launch) = self.kernel.only_launch() else { return Ok(()) };
         let mut launch = launch.clone();
         launch.grid = [ctas, 1, 1];
+        launch.programmatic = starts_early(&self.kernel, ctas);
         let failed = |reason| PrepareError::Run {
             kernel: self.kernel.name.clone(),
             device: self.device.to_string(),
@@ -339,24 +332,24 @@ impl Quantizer {
         scales: &Buffer,
     ) -> Result<(), PrepareError> {
         let Activations { x, rows, k, tensor_scale } = *from;
-        let [code_bytes, scale_bytes] = Self::bytes(rows, k)?;
-        let ctas = self.loaded.ctas(rows, k / 16)?;
-        if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
-            return Err(PrepareError::TensorScale { value: tensor_scale });
-        }
-        let sizes = [rows, k];
-        self.loaded.check("x", x, 4 * code_bytes, sizes)?;
-        self.loaded.check("codes", codes, code_bytes, sizes)?;
-        self.loaded.check("scales", scales, scale_bytes, sizes)?;
-        let args = [
-            Plain::Input("x", x),
-            Plain::Output("codes", codes),
-            Plain::Output("scales", scales),
-            Plain::U32(rows),
-            Plain::U32(k / 16),
-            Plain::F32(tensor_scale),
+        self.loaded.run(stream, &self.call([rows, k], tensor_scale)?, &[x, codes, scales])
+    }
+
+    /// A launch for `rows` rows.
+    pub(crate) fn call(&self, sizes: [u32; 2], tensor_scale: f32) -> Result<Call, PrepareError> {
+        let [rows, k] = sizes;
+        let ctas = self.loaded.ctas_of_rows(rows, k, Some(tensor_scale))?;
+        let [codes, scales] = Self::bytes(rows, k)?;
+        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
+        let slots = vec![
+            tensor("x", Role::Input, 4 * codes),
+            tensor("codes", Role::Output, codes),
+            tensor("scales", Role::Output, scales),
+            Slot::U32(rows),
+            Slot::U32(k / 16),
+            Slot::F32(tensor_scale),
         ];
-        self.loaded.launch(stream, ctas, &args)
+        Ok(Call { ctas, slots })
     }
 
     /// Quantises into new buffers.
@@ -412,23 +405,22 @@ impl E4m3Quantizer {
         codes: &Buffer,
     ) -> Result<(), PrepareError> {
         let Activations { x, rows, k, tensor_scale } = *from;
-        if !k.is_multiple_of(16) {
-            return Err(PrepareError::KNotBlocked { k });
-        }
-        let ctas = self.loaded.ctas(rows, k / 16)?;
-        if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
-            return Err(PrepareError::TensorScale { value: tensor_scale });
-        }
-        let (sizes, bytes) = ([rows, k], rows as usize * k as usize);
-        self.loaded.check("x", x, 2 * bytes, sizes)?;
-        self.loaded.check("codes", codes, bytes, sizes)?;
-        let args = [
-            Plain::Input("x", x),
-            Plain::Output("codes", codes),
-            Plain::U32(rows * (k / 16)),
-            Plain::F32(tensor_scale),
+        self.loaded.run(stream, &self.call([rows, k], tensor_scale)?, &[x, codes])
+    }
+
+    /// A launch for `rows` rows.
+    pub(crate) fn call(&self, sizes: [u32; 2], tensor_scale: f32) -> Result<Call, PrepareError> {
+        let [rows, k] = sizes;
+        let ctas = self.loaded.ctas_of_rows(rows, k, Some(tensor_scale))?;
+        let bytes = rows as usize * k as usize;
+        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
+        let slots = vec![
+            tensor("x", Role::Input, 2 * bytes),
+            tensor("codes", Role::Output, bytes),
+            Slot::U32(rows * (k / 16)),
+            Slot::F32(tensor_scale),
         ];
-        self.loaded.launch(stream, ctas, &args)
+        Ok(Call { ctas, slots })
     }
 }
 
@@ -467,25 +459,26 @@ impl E4m3RowQuantizer {
         &self,
         stream: &Stream,
         x: &Buffer,
-        [rows, k]: [u32; 2],
+        sizes: [u32; 2],
         codes: &Buffer,
         scales: &Buffer,
     ) -> Result<(), PrepareError> {
-        if !k.is_multiple_of(16) {
-            return Err(PrepareError::KNotBlocked { k });
-        }
-        let ctas = self.loaded.ctas(rows, k / 16)?;
-        let (sizes, bytes) = ([rows, k], rows as usize * k as usize);
-        self.loaded.check("x", x, 2 * bytes, sizes)?;
-        self.loaded.check("codes", codes, bytes, sizes)?;
-        self.loaded.check("scales", scales, 4 * rows as usize, [rows, 1])?;
-        let args = [
-            Plain::Input("x", x),
-            Plain::Output("codes", codes),
-            Plain::Output("scales", scales),
-            Plain::U32(k / 16),
+        self.loaded.run(stream, &self.call(sizes)?, &[x, codes, scales])
+    }
+
+    /// A launch for `rows` rows.
+    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call, PrepareError> {
+        let [rows, k] = sizes;
+        let ctas = self.loaded.ctas_of_rows(rows, k, None)?;
+        let bytes = rows as usize * k as usize;
+        let tensor = |name, role, bytes, sizes| Slot::Tensor { name, role, bytes, sizes };
+        let slots = vec![
+            tensor("x", Role::Input, 2 * bytes, sizes),
+            tensor("codes", Role::Output, bytes, sizes),
+            tensor("scales", Role::Output, 4 * rows as usize, [rows, 1]),
+            Slot::U32(k / 16),
         ];
-        self.loaded.launch(stream, ctas, &args)
+        Ok(Call { ctas, slots })
     }
 }
 
@@ -521,20 +514,19 @@ impl ScaleBlocker {
         &self,
         stream: &Stream,
         linear: &Buffer,
-        [rows, columns]: [u32; 2],
+        sizes: [u32; 2],
         blocked: &Buffer,
     ) -> Result<(), PrepareError> {
+        let [rows, columns] = sizes;
         let ctas = self.loaded.ctas(rows, columns)?;
-        let sizes = [rows, columns];
         let (all, padded) = (rows as usize * columns as usize, blocked_len(rows as usize, columns as usize)?);
-        self.loaded.check("linear", linear, all, sizes)?;
-        self.loaded.check("blocked", blocked, padded, sizes)?;
-        let args = [
-            Plain::Input("linear", linear),
-            Plain::Output("blocked", blocked),
-            Plain::U32(rows),
-            Plain::U32(columns),
+        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
+        let slots = vec![
+            tensor("linear", Role::Input, all),
+            tensor("blocked", Role::Output, padded),
+            Slot::U32(rows),
+            Slot::U32(columns),
         ];
-        self.loaded.launch(stream, ctas, &args)
+        self.loaded.run(stream, &Call { ctas, slots }, &[linear, blocked])
     }
 }
