@@ -1,4 +1,4 @@
-//! The ladder to the fastest kernel: eleven configurations of one dual GEMM, each one line of the DSL away from the one
+//! The ladder to the fastest kernel: twelve configurations of one dual GEMM, each one line of the DSL away from the one
 //! before.
 //!
 //! ```text
@@ -21,8 +21,13 @@ use std::process::ExitCode;
 /// Knobs with their values.
 type Knobs = &'static [(&'static str, &'static str)];
 
+/// Four warps finish a tile.
+const FOUR: (&str, &str) = ("epilogue_warps", "4");
+/// CTAs do not share K, even where tiles are few.
+const ONE: (&str, &str) = ("schedule", "one_tile");
+
 /// The rungs: a name, all knobs that are set, and what is new in the line and in the kernel.
-const RUNGS: [(&str, Knobs, &str); 11] = [
+const RUNGS: [(&str, Knobs, &str); 12] = [
     (
         "two_pass",
         &[("strategy", "two_pass"), ("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2")],
@@ -30,28 +35,46 @@ const RUNGS: [(&str, Knobs, &str); 11] = [
     ),
     (
         "second_fused",
-        &[("strategy", "second_fused"), ("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2")],
+        &[
+            ("strategy", "second_fused"),
+            ("cta_group", "1"),
+            ("tile", "[128, 128, 256]"),
+            ("stages", "2"),
+            FOUR,
+        ],
         "`strategy`: the second GEMM's epilogue applies the gate; one product goes through memory",
     ),
     (
         "sequential",
-        &[("strategy", "sequential"), ("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2")],
+        &[("strategy", "sequential"), ("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2"), FOUR],
         "`strategy`: one kernel, both accumulators in TMEM; A is loaded twice, nothing goes through memory",
     ),
     (
         "interleaved",
-        &[("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2"), ("k_order", "forward")],
+        &[
+            ("cta_group", "1"),
+            ("tile", "[128, 128, 256]"),
+            ("stages", "2"),
+            ("k_order", "forward"),
+            ONE,
+            FOUR,
+        ],
         "`strategy`: one K loop; a K tile of A is loaded once and feeds both MMAs",
     ),
     (
         "stages",
-        &[("cta_group", "1"), ("tile", "[128, 128, 256]"), ("k_order", "forward")],
+        &[("cta_group", "1"), ("tile", "[128, 128, 256]"), ("k_order", "forward"), ONE, FOUR],
         "`stages`: as many K tiles in flight as shared memory holds",
     ),
     (
         "tile",
-        &[("cta_group", "1"), ("tile", "[128, 64, 256]"), ("k_order", "forward")],
+        &[("cta_group", "1"), ("tile", "[128, 64, 256]"), ("k_order", "forward"), FOUR],
         "`tile`: half the columns, so that twice as many SMs have work",
+    ),
+    (
+        "eight warps",
+        &[("cta_group", "1"), ("tile", "[128, 64, 256]"), ("k_order", "forward")],
+        "`epilogue_warps = 8`: twice as many warps finish the tile, and C leaves by TMA",
     ),
     (
         "split tail",
@@ -162,7 +185,7 @@ fn step(
 #[must_use]
 pub fn command() -> Command {
     Command::new("ladder")
-        .about("Runs eleven configurations of one dual GEMM, from two GEMMs and a gate to stream-K")
+        .about("Runs twelve configurations of one dual GEMM, from two GEMMs and a gate to stream-K")
         .arg(Arg::new("shape").long("shape").value_name("M,N,K").default_value("256,4096,7168"))
         .arg(
             Arg::new("threads")

@@ -217,8 +217,8 @@ impl Preparation {
         u32::try_from(items.div_ceil(THREADS.into())).ok()
     }
 
-    /// Whether the kernel is launched before the one ahead of it in the stream has ended, and waits for it on the chip. Scale
-    /// factors of weights are ready when their kernel has ended: a GEMM with `pdl = on` reads weights before it waits.
+    /// Whether the kernel is launched before the one ahead of it in the stream has ended, and waits for it on the chip. The
+    /// kernel for scale factors of weights runs once, when they are loaded.
     const fn waits(self) -> bool {
         !matches!(self, Preparation::Block)
     }

@@ -3,8 +3,8 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, CtasPerSm, Eviction, KNOBS, KOrder,
-    Multicast, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, CtasPerSm, EpilogueWarps, Eviction, KNOBS,
+    KOrder, Multicast, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
     TmemShape,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, parse};
@@ -169,13 +169,14 @@ fn every_knob_is_read() {
     let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, ctas_per_sm = 1, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
-         raster = swizzled(4), swap_ab = off, multicast = none, consumers = auto, promotion = auto, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
+         raster = swizzled(4), swap_ab = off, multicast = none, consumers = auto, promotion = auto, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, epilogue_warps = 8, pdl = on, shape = [256, 4_096, 7168],
          batch = 2, arch = sm_100a, products = bf16> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
     let config = Config {
         strategy: Setting::Fixed(Strategy::Interleaved),
         accumulator_buffers: Setting::Fixed(Buffers::Whole(1)),
+        epilogue_warps: Setting::Fixed(EpilogueWarps::Eight),
         schedule: Setting::Fixed(Schedule::Persistent),
         raster: Setting::Fixed(Raster::Swizzled(4)),
         swap_ab: Setting::Fixed(Switch::Off),

@@ -65,6 +65,7 @@ fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
             one_of(&["separate", "side_by_side"]).boxed(),
         ),
         named("accumulator_buffers", 0.6 * of_tmem, one_of(&["1", "2", "3", "overlapped"]).boxed()),
+        named("epilogue_warps", 0.6 * of_tmem, one_of(&["4", "8"]).boxed()),
         named("a_reuse", of_tmem, one_of(&["none", "collector"]).boxed()),
         named("tmem_columns", of_tmem, columns.boxed()),
         named("schedule", 0.4, schedule.boxed()),

@@ -301,3 +301,23 @@ proptest! {
         prop_assert_eq!(canonical.canonical().0, canonical);
     }
 }
+
+#[test]
+fn steps_in_f32_lose_what_large_terms_cancel() {
+    let expr = parse("alpha * (A @ B) + b[n] + r[m, n]").expr;
+    let evaluator = expr.evaluator(&[("alpha", 1.0)]).unwrap();
+    let (first, terms) = (1.0 / 3.0, [0.7f32, -1.033_333_3]);
+    let element = |i: usize| f64::from(terms[i]);
+    let exact = evaluator.eval_at(first, f64::NAN, element);
+    let lost = (f64::from(first as f32 + terms[0] + terms[1]) - exact).abs();
+    let bound = evaluator.rounding_at(first, f64::NAN, element);
+    assert!(lost < bound && bound < 1e-6 && bound > 1e-3 * exact.abs(), "{lost}, {bound}, {exact}");
+    // Nothing is lost where nothing is computed; a function passes on what its argument lacks.
+    let bound = |text: &str| {
+        let expr = parse(text).expr;
+        expr.evaluator(&[]).unwrap().rounding_at(3.0, 5.0, |_| f64::NAN)
+    };
+    assert_eq!(bound("A @ B1"), 0.0);
+    let product = bound("silu(A @ B1) * (A @ B2)");
+    assert!((1e-6..1e-4).contains(&product), "{product}");
+}

@@ -118,7 +118,8 @@ fn holds_together(plan: &Plan) {
     let steps = (k.tiles - 1) * k.blocks + k.last_blocks;
     let of_k = plan.problem.shape.k.div_ceil(plan.kind.mma_k());
     assert!(if plan.tmem().is_some() { steps == of_k } else { (of_k..of_k + k.blocks).contains(&steps) });
-    assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks * work.cluster_parts, plan.mma_columns);
+    let parts = work.cluster_parts * plan.epilogue.column_parts;
+    assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks * parts, plan.mma_columns);
     assert!(u64::from(plan.m_tiles) * u64::from(plan.tile.m) >= u64::from(plan.problem.shape.m));
     assert!(u64::from(plan.n_tiles) * u64::from(plan.tile.n) >= u64::from(plan.problem.shape.n));
 }
@@ -723,6 +724,40 @@ fn each_limit_of_warpgroups_is_told() {
 }
 
 /// C with scale factors through shared memory and across lanes: whole bytes in boxes, and a row of them a multiple of 16 bytes.
+/// `auto` takes eight epilogue warps where their store is legal and fits, and four where it is not.
+#[test]
+fn auto_takes_eight_epilogue_warps_only_where_they_fit() {
+    let plan = |shape, c: &str, knobs: &[(&str, &str)]| {
+        let mut file = SpecFile::new(shape);
+        if c == "e4m3" {
+            (file.formats.a, file.formats.b) = ("e4m3".to_owned(), "e4m3".to_owned());
+        }
+        file.formats.c = c.to_owned();
+        for (knob, value) in knobs {
+            file.config.set(knob, value).unwrap();
+        }
+        let (spec, arch) = file.read().unwrap();
+        let plan = spec.plan(file.shape(), arch).unwrap_or_else(|errors| panic!("{}", explain(&errors)));
+        (plan.epilogue.column_parts, plan.stages)
+    };
+    let long = Shape::new(512, 4096, 7168);
+    assert_eq!(plan(long, "f16", &[]).0, 2);
+    // Half of 48 columns of a byte are 24 bytes.
+    for n in ["48", "80", "112", "144"] {
+        let tile = format!("[128, {n}, 128]");
+        let knobs = [("store", "tma"), ("tile", &*tile), ("schedule", "one_tile")];
+        assert_eq!(plan(Shape::new(128, 4096, 512), "e4m3", &knobs).0, 1, "{tile}");
+    }
+    // The staging of 32-bit elements would not fit beside all scale factors, or cost a stage.
+    let all = [("sf_preload", "all"), ("tile", "[256, 128, 256]"), ("cta_group", "2")];
+    assert_eq!(plan(long, "f32", &all).0, 1);
+    for knobs in [&[][..], &all[..1]] {
+        let (_, stages) = plan(long, "f32", knobs);
+        let four = plan(long, "f32", &[knobs, &[("epilogue_warps", "4")]].concat());
+        assert!(stages >= four.1, "{knobs:?}: {stages} stages, and {} with four warps", four.1);
+    }
+}
+
 #[test]
 fn packed_elements_are_staged_and_mapped_as_bytes() {
     for (c, m, n, knobs, element, dims, boxes) in [
@@ -736,6 +771,15 @@ fn packed_elements_are_staged_and_mapped_as_bytes() {
             [64, 32],
         ),
         ("nvfp4", 200, 352, &[("cta_group", "1"), ("tile", "[128, 64, 256]")], "u8", [176, 200], [32, 32]),
+        (
+            "nvfp4",
+            200,
+            352,
+            &[("cta_group", "1"), ("tile", "[128, 128, 256]"), ("epilogue_warps", "8")],
+            "u8",
+            [176, 200],
+            [32, 32],
+        ),
         ("mxfp8", 200, 352, &[("cta_group", "1"), ("tile", "[128, 128, 256]")], "u8", [352, 200], [128, 32]),
         ("nvfp4", 200, 352, &[("swap_ab", "on"), ("tile", "[64, 128, 256]")], "u8", [176, 200], [16, 64]),
         ("mxfp8", 200, 352, &[("swap_ab", "on"), ("tile", "[64, 128, 256]")], "u8", [352, 200], [32, 64]),
@@ -743,6 +787,7 @@ fn packed_elements_are_staged_and_mapped_as_bytes() {
         let mut file = SpecFile::new(Shape::new(m, n, 512));
         file.formats.c = c.to_owned();
         file.config.set("store", "tma").unwrap();
+        file.config.set("epilogue_warps", "4").unwrap();
         for (knob, value) in knobs {
             file.config.set(knob, value).unwrap();
         }

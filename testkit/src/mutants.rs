@@ -132,6 +132,7 @@ pub fn knobs(plan: &Plan) -> Vec<(&'static str, String)> {
         "tile",
         "cta_group",
         "ctas_per_sm",
+        "epilogue_warps",
         "swap_ab",
         "multicast",
         "consumers",

@@ -95,6 +95,8 @@ const REFUSED: &[(&str, &[&str])] = &[
             "--accumulator-buffers 3",
             "--accumulator-buffers 2 --schedule one_tile",
             "--accumulator-buffers overlapped --schedule persistent --tile '[128, 192, 256]'",
+            "--epilogue-warps 8 --schedule stream_k",
+            "--epilogue-warps 8 --tile '[128, 40, 256]' --shape 256,40,7168",
             "--accumulators side_by_side --tile '[128, 64, 256]'",
             "--accumulators side_by_side --tile '[128, 192, 256]'",
             "--accumulators side_by_side --swap-ab on",

@@ -19,17 +19,19 @@ pub mod pictures;
 pub mod plots;
 pub mod times;
 pub mod tornado;
+pub mod winner;
 
 use silumin_cli::Verb;
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 13] = [
+pub const VERBS: [Verb; 14] = [
     Verb { command: mutants::command, main: mutants::main },
     Verb { command: coverage::command, main: coverage::main },
     Verb { command: lattice::command, main: lattice::main },
     Verb { command: agreement::command, main: agreement::main },
     Verb { command: auto::command, main: auto::main },
     Verb { command: ideas::command, main: ideas::main },
+    Verb { command: winner::command, main: winner::main },
     Verb { command: times::command, main: times::main },
     Verb { command: drawn::command, main: drawn::main },
     Verb { command: accuracy::command, main: accuracy::main },

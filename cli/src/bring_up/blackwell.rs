@@ -47,11 +47,17 @@ pub fn steps(size: Size) -> Vec<Step> {
     };
     let mut defaults = Vec::new();
     let timed = [(256, 4096, 7168), (512, 4096, 7168), (256, 3072, 4096), (512, 3072, 7168)];
-    for knobs in ["a_reuse = none; k_order = forward", "a_reuse = collector; k_order = forward", ""] {
-        for (m, n, k) in timed {
-            let shape = size.pick(Shape::new(m, n / 16, k / 8), Shape::new(m, n, k));
-            defaults.push(case(shape, knobs));
-        }
+    let four = [
+        "epilogue_warps = 4; a_reuse = none; k_order = forward",
+        "epilogue_warps = 4; a_reuse = collector; k_order = forward",
+        "epilogue_warps = 4",
+    ];
+    for (m, n, k) in four.iter().flat_map(|_| timed).chain(timed) {
+        let shape = size.pick(Shape::new(m, n / 16, k / 8), Shape::new(m, n, k));
+        defaults.push(match four.get(defaults.len() / timed.len()) {
+            Some(knobs) => case(shape, knobs),
+            None => case(shape, "").adds("eight epilogue warps, and C by TMA from staging"),
+        });
     }
     vec![
         step(
@@ -92,9 +98,9 @@ pub fn steps(size: Size) -> Vec<Step> {
             "R7: scale-factor columns written again while an MMA reads them",
             vec![
                 plain(large, "tile = [128, 64, 256]").adds("R7: MMA, then a copy into the same columns without a wait"),
-                case(large, "cta_group = 1; swap_ab = off; tile = [128, 64, 256]; k_order = forward; a_reuse = collector")
+                case(large, "cta_group = 1; swap_ab = off; tile = [128, 64, 256]; k_order = forward; a_reuse = collector; store = direct")
                     .adds("the collector in one CTA"),
-                case(large, "cta_group = 1; swap_ab = off; tile = [128, 64, 256]; k_order = split_tail(2); a_reuse = collector")
+                case(large, "cta_group = 1; swap_ab = off; tile = [128, 64, 256]; k_order = split_tail(2); a_reuse = collector; store = direct")
                     .adds("the split tail"),
             ],
         ),
@@ -118,8 +124,8 @@ pub fn steps(size: Size) -> Vec<Step> {
         ),
         step(
             "the benchmark's defaults",
-            "what `auto` chooses for the four shapes: pairs without collector, with it, with all that `auto` takes",
-            "the knob that differs from the last good case: a_reuse, then k_order and tile",
+            "what `auto` chooses for the four shapes: pairs without collector, with it, with the split tail, with eight epilogue warps",
+            "the knob that differs from the last good case: a_reuse, then k_order and tile, then epilogue_warps and store",
             "the allocation of pairs, R10",
             defaults,
         ),
@@ -159,7 +165,7 @@ pub fn steps(size: Size) -> Vec<Step> {
             "counters in the workspace that do not return to zero; R3 for clusters of two pairs",
             vec![
                 case(Shape::new(64, 512, 512), "swap_ab = on; cta_group = 1").adds("swap_ab: stores along lanes"),
-                case(square, "cta_group = 1; tile = [128, 64, 256]; store = tma").adds("TMA stores from staging"),
+                case(square, "cta_group = 1; tile = [128, 64, 256]; store = tma; epilogue_warps = 4").adds("TMA stores by four warps"),
                 case(Shape::new(256, 256, 2048), "cta_group = 1; schedule = split_k(2)").adds("split-K by atomic counters"),
                 case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = stream_k; sms = 5").adds("stream-K"),
                 case(Shape::new(256, 256, 2048), "cta_group = 1; schedule = cluster_split_k(2)")

@@ -41,22 +41,30 @@ fn wait(kind: BarrierKind, ordered: bool) -> Wait {
 
 /// What the warp with an index in its CTA does, for plans whose warps have fixed roles.
 pub fn warp(index: u32, plan: &Plan) -> Option<&'static str> {
+    let [loads, mmas] = last_warps(plan);
     plan.tmem().is_some().then_some(match index {
-        0..=3 => "epilogue",
-        4 => "loads",
-        5 => "MMAs",
+        _ if index < loads => "epilogue",
+        _ if index == loads => "loads",
+        _ if index == mmas => "MMAs",
         _ => "helper",
     })
+}
+
+/// The warp that loads and the one that issues MMAs: the last two, where accumulators are in tensor memory.
+fn last_warps(plan: &Plan) -> [u32; 2] {
+    let warps = plan.threads / 32;
+    [warps.saturating_sub(2), warps.saturating_sub(1)]
 }
 
 /// The warps of a role. Accumulators in tensor memory leave MMAs to one warp and the epilogue to others; accumulators in registers
 /// are finished by the warpgroups that hold them.
 fn named(role: Role, plan: &Plan) -> String {
     let pair = if plan.cta_group.ctas() > 1 { " of the leader" } else { "" };
+    let [loads, mmas] = last_warps(plan);
     match (role, plan.tmem().is_some()) {
-        (Load, true) => "warp 4: loads".into(),
-        (Mma, true) => format!("warp 5{pair}: MMAs"),
-        (Epilogue, true) => "warps 0 to 3: epilogue".into(),
+        (Load, true) => format!("warp {loads}: loads"),
+        (Mma, true) => format!("warp {mmas}{pair}: MMAs"),
+        (Epilogue, true) => format!("warps 0 to {}: epilogue", loads.saturating_sub(1)),
         (Load, false) => "load warp".into(),
         (Helper, _) => "warps beside the load warp".into(),
         (Mma | Epilogue, false) => "consumer warpgroups: MMAs, epilogue".into(),

@@ -1,7 +1,7 @@
 //! The types of knobs that are no plain choice, and what values mean in numbers.
 
 use super::row::{KnobType, Samples, Value};
-use super::table::{CtaGroup, CtasPerSm, Eviction, Multicast, Strategy, Switch, TmemShape};
+use super::table::{CtaGroup, CtasPerSm, EpilogueWarps, Eviction, Multicast, Strategy, Switch, TmemShape};
 use super::text::{self, NotAValue, list};
 use crate::problem::Operation;
 use proc_macro2::TokenStream;
@@ -296,6 +296,16 @@ impl CtasPerSm {
         match self {
             CtasPerSm::One => 1,
             CtasPerSm::Two => 2,
+        }
+    }
+}
+
+impl EpilogueWarps {
+    /// The number of warps.
+    pub const fn count(self) -> u32 {
+        match self {
+            EpilogueWarps::Four => 4,
+            EpilogueWarps::Eight => 8,
         }
     }
 }

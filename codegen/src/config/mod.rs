@@ -17,8 +17,8 @@ mod text;
 pub use knobs::{CacheHints, Setting, Tile, TmemLoad};
 pub use row::{Knob, KnobType, Samples, Value};
 pub use table::{
-    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, CtasPerSm, Eviction, KNOBS, KOrder,
-    Multicast, Promotion, Raster, Schedule, SfLoad, SfPreload, Store, Strategy, Switch, TmemShape,
+    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, CtasPerSm, EpilogueWarps, Eviction, KNOBS,
+    KOrder, Multicast, Promotion, Raster, Schedule, SfLoad, SfPreload, Store, Strategy, Switch, TmemShape,
 };
 pub use text::{NotAValue, ParseKnobError};
 
@@ -109,6 +109,7 @@ mod tests {
             ("sf_load", "multicast"),
             ("accumulators", "side_by_side"),
             ("accumulator_buffers", "2"),
+            ("epilogue_warps", "8"),
             ("a_reuse", "collector"),
             ("tmem-columns", "256"),
             ("schedule", "split_k(4)"),

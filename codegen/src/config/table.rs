@@ -59,6 +59,9 @@ knobs! {
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile overlaps the MMAs of the
     /// next. Auto: 2 if a CTA computes several tiles and TMEM holds them, or `overlapped` if they need not share all columns.
     accumulator_buffers: Setting<Buffers>,
+    /// Warps of a CTA that take accumulators out of TMEM, apply the gate and store C. Auto: 8 if a CTA computes one tile and
+    /// C can leave by TMA, else 4.
+    epilogue_warps: Setting<EpilogueWarps>,
     /// Whether A stays in the tensor core's collector between the two MMAs of a K block. Auto: yes if there are two; with pairs for
     /// NVFP4 alone.
     a_reuse: Setting<AReuse>,
@@ -75,7 +78,8 @@ knobs! {
     sms: Setting<u32> = [Value::new("1..", "So many SMs.", EVERYWHERE.draw("2|3|5|8"))],
     /// L2 eviction hints for each operand. Auto: weights `evict_first` while all tiles that share them run in one wave, else none.
     cache: Setting<CacheHints>,
-    /// How C leaves the SM. Auto: `direct`.
+    /// How C leaves the SM. Auto: `direct`; on sm_100a `tma` where auto takes 8 epilogue warps; on sm_90a and sm_120a `tma` wherever TMA
+    /// can.
     store: Setting<Store>,
     /// Programmatic dependent launch: the kernel starts while its predecessor in the stream ends, and waits for it before it reads or
     /// writes global memory.
@@ -185,6 +189,14 @@ knob_types! {
         One = "1": EVERYWHERE.weight(3),
         /// Two, each with half of shared memory and at most 256 columns of tensor memory.
         Two = "2": TCGEN05,
+    }
+
+    /// Warps that finish a tile in TMEM.
+    EpilogueWarps {
+        /// Each has 32 rows of the tile and all columns.
+        Four = "4": TCGEN05.weight(2),
+        /// Two warps have the same 32 rows, and half of the columns each.
+        Eight = "8": TCGEN05.weight(2).tune(&[(Tcgen05, "8")]),
     }
 
     /// The order in which a CTA walks K.

@@ -97,6 +97,7 @@ impl ConfigError {
             SideBySideScales { .. } => "use tile N = 128, or accumulators = separate".into(),
             SideBySideWidth { .. } => "use tile N = 128, or accumulators = separate".into(),
             NothingToReuse { .. } => "write a_reuse = auto or none".into(),
+            EpilogueWarps { .. } => "use epilogue_warps = 4, or write auto".into(),
             StoreLoad { .. } => "use store = direct, which goes with everything".into(),
             StoreTma { .. } | StoreTmaTile { .. } => "use store = direct, which takes any N".into(),
         }

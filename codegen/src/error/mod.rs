@@ -490,6 +490,12 @@ pub enum ConfigError {
         /// Why not.
         reason: String,
     },
+    /// Eight epilogue warps with what goes with four alone.
+    #[error("epilogue_warps: 8: {reason}")]
+    EpilogueWarps {
+        /// Why not.
+        reason: String,
+    },
     /// Rows of a tile of C that are no whole units of a box.
     #[error(
         "store: tma: {tile_n} columns of a tile are {bytes} bytes, and rows of a box are multiples of 16"
@@ -550,6 +556,7 @@ impl ConfigError {
             Ahead { .. } => "sf_preload",
             SideBySideScales { .. } | SideBySideWidth { .. } => "accumulators",
             NothingToReuse { .. } => "a_reuse",
+            EpilogueWarps { .. } => "epilogue_warps",
             StoreTma { .. } | StoreTmaTile { .. } | StoreLoad { .. } => "store",
         }
     }

@@ -74,6 +74,14 @@ pub(crate) enum Rule {
     NoTensorMemory,
     // CTAs of an SM.
     OneOfSm,
+    // Epilogue warps.
+    EightFinish,
+    FourFinish,
+    FourAddParts,
+    CtasShareRegisters,
+    EightReadWhole,
+    MmasOverlapEpilogue,
+    HoldersFinish,
     TwoOfSm,
     // Warpgroups.
     OneWarpIssues,
@@ -86,6 +94,7 @@ pub(crate) enum Rule {
     FromRegisters,
     TurnedInSmem,
     RowsLeaveWhole,
+    RowsLeaveInBoxes,
 }
 
 impl Rule {
@@ -221,7 +230,7 @@ impl Rule {
             }
             Rule::KIsShort => {
                 return format!(
-                    "a split tail is an eighth of the K loop at most, and there are {k_tiles} K tiles"
+                    "a split tail is a fifth of the K loop at most, and there are {k_tiles} K tiles"
                 );
             }
             Rule::TailCostsStage => "a split tail's second barrier would cost a stage",
@@ -260,6 +269,19 @@ impl Rule {
                     plan.tmem().map_or(0, |tmem| tmem.used)
                 );
             }
+            Rule::EightFinish => {
+                "no MMAs of another tile overlap the epilogue: twice as many warps finish it"
+            }
+            Rule::FourAddParts => "four warps add up the parts of a tile",
+            Rule::CtasShareRegisters => "two CTAs share the registers of an SM",
+            Rule::EightReadWhole => {
+                "there is no room for a second one, and eight epilogue warps do not read overlapped ones"
+            }
+            Rule::HoldersFinish => "the warps that hold accumulators finish them",
+            Rule::FourFinish => {
+                "C does not leave in boxes whose rows are whole units of 16 bytes, or their staging would cost a stage"
+            }
+            Rule::MmasOverlapEpilogue => "the next tile's MMAs overlap the epilogue",
             Rule::OneOfSm => "one CTA has all of an SM: the deepest pipeline and the largest tile",
             Rule::TwoOfSm => "N = 64: two CTAs of an SM have half of its tensor memory each",
             Rule::NoTensorMemory => "this chip has no tensor memory",
@@ -275,6 +297,9 @@ impl Rule {
             Rule::FromRegisters => "from registers: takes any N and no SMEM",
             Rule::TurnedInSmem => {
                 "a thread has columns of C: through SMEM, where they are turned, rows leave whole"
+            }
+            Rule::RowsLeaveInBoxes => {
+                "through SMEM: a row of C for each thread would be a line of L1 for each store"
             }
             Rule::RowsLeaveWhole => "a thread has two columns side by side: through SMEM, rows leave whole",
         };

@@ -119,6 +119,9 @@ impl<'a> Draft<'a> {
         let (target, accumulators, rules) = self.isa().settle(&self, &mut errors);
         self.target = target;
         self.rules.note_all(rules);
+        let (store, rule) = self.isa().store(&self);
+        self.store = store;
+        self.rules.note_all(rule.map(|rule| ("store", rule)));
         let row_bytes = u64::from(self.problem.shape.n) * u64::from(self.problem.formats.c.bits()) / 8;
         if self.store == Store::Tma && !row_bytes.is_multiple_of(16) {
             errors.push(ConfigError::StoreTma { n: self.problem.shape.n, row_bytes });
@@ -126,8 +129,9 @@ impl<'a> Draft<'a> {
         // Rows of a box are whole units of 16 bytes; columns that do not fill one would have no place in shared memory.
         let bits = self.problem.formats.c.bits();
         let boxed = self.store == Store::Tma && !self.swap_ab && self.strategy != Strategy::TwoPass;
-        if boxed && !(self.tile.n * bits).is_multiple_of(128) {
-            errors.push(ConfigError::StoreTmaTile { tile_n: self.tile.n, bytes: self.tile.n * bits / 8 });
+        let width = self.tile.n / self.isa().column_parts();
+        if boxed && !(width * bits).is_multiple_of(128) {
+            errors.push(ConfigError::StoreTmaTile { tile_n: width, bytes: width * bits / 8 });
         }
         if self.asked.k_order == Setting::Auto {
             let (k_order, rule) = self.choose_k_order();
@@ -213,10 +217,11 @@ impl<'a> Draft<'a> {
     /// The staging where a warp stores `rows` rows of the tile together, `blocks` times.
     pub fn staging_of_rows(&self, rows: u32, blocks: u32) -> Staging {
         let bits = self.problem.formats.c.bits();
-        let swizzle = Swizzle::of_row(self.tile.n * bits / 8);
+        let width = self.tile.n / self.isa().column_parts();
+        let swizzle = Swizzle::of_row(width * bits / 8);
         let span = swizzle.span();
         let columns = span * 8 / bits;
-        let boxes = self.tile.n / columns;
+        let boxes = width / columns;
         let box_bytes = rows * span;
         Staging {
             span,
@@ -361,7 +366,7 @@ impl<'a> Draft<'a> {
 
     /// Columns that are finished together, and columns that a CTA finishes.
     pub fn chunk(&self) -> (u32, u32) {
-        let columns = self.mma_columns() / self.work.cluster_parts;
+        let columns = self.mma_columns() / self.work.cluster_parts / self.isa().column_parts();
         (self.isa().chunk(self, columns), columns)
     }
 

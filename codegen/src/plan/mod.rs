@@ -94,7 +94,7 @@ pub struct Plan {
     pub n_tiles: u32,
     /// Who computes which tiles.
     pub work: Work,
-    /// Threads of a CTA: four epilogue warps, a TMA warp, an MMA warp; or the warpgroups that issue MMAs and
+    /// Threads of a CTA: four or eight epilogue warps, a TMA warp, an MMA warp; or the warpgroups that issue MMAs and
     /// finish their tiles, and one of which a thread loads.
     pub threads: u32,
     /// The K loop.
@@ -234,8 +234,11 @@ pub struct Epilogue {
     pub chunks: u32,
     /// Chunks whose first product is taken early, where product 1 is done before product 2.
     pub early_chunks: u32,
-    /// Columns that a CTA finishes: all of a tile's, or its part of them where a cluster shares a tile's K.
+    /// Columns that a warp finishes: all of a tile's; its CTA's part of them where a cluster shares a tile's K; or half, where two
+    /// warps have the same rows.
     pub columns: u32,
+    /// Warps that have the same rows of a tile: 1, or 2.
+    pub column_parts: u32,
     /// Whether an accumulator can have rows beyond M (swapped: beyond N).
     pub rows_ragged: bool,
     /// Whether an accumulator can have columns beyond N (swapped: beyond M).
@@ -298,6 +301,11 @@ impl Staging {
     /// The bits of a byte's place in a row of a box.
     pub(crate) fn span_mask(&self) -> u32 {
         self.span.saturating_sub(1)
+    }
+
+    /// Bytes of the boxes of four warps: the next four may have the other half of the columns.
+    pub(crate) fn half_bytes(&self) -> u32 {
+        4 * self.warp_bytes
     }
 }
 

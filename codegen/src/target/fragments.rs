@@ -133,6 +133,10 @@ pub(super) fn check_knobs(
     if config.ctas_per_sm == Setting::Fixed(CtasPerSm::Two) {
         refuse("ctas_per_sm", "2".into(), "accumulators are in registers, which are dealt out for one CTA");
     }
+    if let Setting::Fixed(warps) = config.epilogue_warps {
+        let reason = "the warps that hold accumulators finish them";
+        refuse("epilogue_warps", warps.to_string(), reason);
+    }
     if let Setting::Fixed(columns) = config.tmem_columns {
         refuse("tmem_columns", columns.to_string(), no_tmem);
     }

@@ -21,11 +21,11 @@ pub use sm_100a::{Tcgen05, TmemMap};
 pub use sm_120a::Mma;
 
 use crate::arch::{Arch, TensorCore};
-use crate::config::{Config, TmemShape};
+use crate::config::{Config, Store, TmemShape};
 use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::plan::draft::Draft;
-use crate::plan::{BarrierCount, Plan, Staging, Swizzle, Work};
+use crate::plan::{BarrierCount, EARLY_COLUMNS, Plan, Staging, Swizzle, Work};
 use crate::problem::{ElementKind, Formats, MmaKind, Problem};
 use std::fmt;
 
@@ -211,8 +211,20 @@ pub(crate) trait Isa {
     }
     /// The staging of a TMA store of C.
     fn staging(&self, draft: &Draft<'_>) -> Staging;
+    /// Columns of the first product, of `columns` that a warp finishes, that its threads hold before the second is done.
+    fn early_columns(&self, columns: u32) -> u32 {
+        columns.min(EARLY_COLUMNS)
+    }
+    /// How C is stored, where that depends on what else was settled.
+    fn store(&self, draft: &Draft<'_>) -> (Store, Option<Rule>) {
+        (draft.store, None)
+    }
     /// Warps that fill the staging.
     fn epilogue_warps(&self) -> u32;
+    /// Warps that have the same rows of a tile, and a part of the columns each.
+    fn column_parts(&self) -> u32 {
+        1
+    }
     /// The mbarriers, in the order of their addresses.
     fn barriers(&self, draft: &Draft<'_>, stages: u32) -> Vec<BarrierCount>;
     /// The bits of a matrix descriptor's high word that say how it is swizzled, and its version.

@@ -112,22 +112,23 @@ impl Sample {
         };
         let vectors: Vec<(Axis, &[f32])> = expr.vectors().into_iter().map(elements).collect();
         let evaluator = expr.evaluator(&scalars)?;
-        let value = |[row, column]: [usize; 2], first, second| {
-            evaluator.eval_at(first, second, |vector| {
-                let (axis, elements) = vectors[vector];
-                let place = match axis {
-                    Axis::M => self.rows[row],
-                    Axis::N => self.columns[column],
-                    Axis::MN => self.rows[row] * inputs.shape().n as usize + self.columns[column],
-                };
-                f64::from(elements.get(place).copied().unwrap_or(f32::NAN))
-            })
+        let element = |[row, column]: [usize; 2], vector: usize| {
+            let (axis, elements) = vectors[vector];
+            let place = match axis {
+                Axis::M => self.rows[row],
+                Axis::N => self.columns[column],
+                Axis::MN => self.rows[row] * inputs.shape().n as usize + self.columns[column],
+            };
+            f64::from(elements.get(place).copied().unwrap_or(f32::NAN))
         };
+        let value = |place, first, second| evaluator.eval_at(first, second, |vector| element(place, vector));
+        let rounding =
+            |place, first, second| evaluator.rounding_at(first, second, |vector| element(place, vector));
         let a = Picked { matrix: &inputs.a, rows: &self.rows };
         let [b1, b2] = [&inputs.b1, &inputs.b2].map(|matrix| Picked { matrix, rows: &self.columns });
         let second = silumin_codegen::plan::Operand::B2.present(&inputs.problem());
         let b2 = second.then_some(&b2 as &dyn Operand);
-        Ok(gated(&a, &b1, b2, value, accumulation)?)
+        Ok(gated(&a, &b1, b2, value, rounding, accumulation)?)
     }
 
     /// The sampled elements of C, D1 or D2 with the given number of columns.

@@ -354,16 +354,17 @@ fn evaluated(
         let a = Rows::new(&inputs.a, segment.rows.clone());
         let [b1, b2] = [&inputs.b1, &inputs.b2].map(|b| Rows::new(b, columns.clone()));
         let b2 = second.then_some(&b2 as &dyn silumin_verify::reference::Operand);
-        let value = |[row, column]: [usize; 2], first, second| {
-            expr.eval_at(first, second, |vector| {
-                f64::from(match vectors[vector] {
-                    (Axis::M, elements) => elements[segment.rows.start + row],
-                    (Axis::N, elements) => elements[columns.start + column],
-                    (Axis::MN, elements) => elements[(segment.rows.start + row) * n + column],
-                })
+        let element = |[row, column]: [usize; 2], vector: usize| {
+            f64::from(match vectors[vector] {
+                (Axis::M, elements) => elements[segment.rows.start + row],
+                (Axis::N, elements) => elements[columns.start + column],
+                (Axis::MN, elements) => elements[(segment.rows.start + row) * n + column],
             })
         };
-        gated(&a, &b1, b2, value, accumulation)
+        let value = |place, first, second| expr.eval_at(first, second, |vector| element(place, vector));
+        let rounding =
+            |place, first, second| expr.rounding_at(first, second, |vector| element(place, vector));
+        gated(&a, &b1, b2, value, rounding, accumulation)
     });
     let parts: Vec<Reference> = parts.collect::<Result<_, _>>()?;
     Ok(Reference::stacked(n, parts)?)

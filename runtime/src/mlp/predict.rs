@@ -46,7 +46,7 @@ impl Mlp {
     /// Predicts the time of a call for `tokens` tokens, on operands of the bucket's size. The sum over ranks is not in it.
     ///
     /// Each launch starts with an L2 as `timing` says. A launch follows the one before it programmatically where its kernel does;
-    /// for the first one `timing.programmatic` says it.
+    /// for the first one `timing.programmatic` says it. Issue costs are by the table, and no timeline is made.
     ///
     /// ```
     /// use silumin_codegen::arch::Arch;
@@ -80,14 +80,16 @@ impl Mlp {
         let mut kernels = Vec::new();
         let chained = |kernel: &Kernel| kernel.launches.iter().any(|launch| launch.programmatic);
         let (up, down) = (up.kernel(), down.kernel());
-        let mut add =
-            |step, how: &dyn Fn(&TimeOptions) -> Result<KernelPrediction, PredictError>, chained| {
-                let first = kernels.is_empty();
-                let programmatic = if first { timing.programmatic } else { chained };
-                let prediction = how(&TimeOptions { programmatic, ..timing.clone() }).map_err(Box::new)?;
-                kernels.push(PredictedKernel { step, prediction });
-                Ok::<(), MlpError>(())
-            };
+        let mut add = |step,
+                       how: &dyn Fn(&TimeOptions) -> Result<KernelPrediction, PredictError>,
+                       chained| {
+            let first = kernels.is_empty();
+            let programmatic = if first { timing.programmatic } else { chained };
+            let prediction = how(&TimeOptions { programmatic, sass: None, timeline: None, ..timing.clone() })
+                .map_err(Box::new)?;
+            kernels.push(PredictedKernel { step, prediction });
+            Ok::<(), MlpError>(())
+        };
         if let Some(quantised) = &self.quantised {
             let (kernel, call) = quantised.call(tokens)?;
             add(

@@ -91,9 +91,8 @@ impl Loaded {
     }
 }
 
-/// Rows of activations in 16 bits, with K a multiple of 16, become codes.
 impl Loaded {
-    /// Checks K and the scale of a whole tensor, and returns the CTAs.
+    /// Checks K, a multiple of 16, and the scale of a whole tensor. Returns the CTAs that bring `rows` rows to 8 or 4 bits.
     pub(crate) fn ctas_of_rows(&self, rows: u32, k: u32, scale: Option<f32>) -> Result<u32, PrepareError> {
         if !k.is_multiple_of(16) {
             return Err(PrepareError::KNotBlocked { k });

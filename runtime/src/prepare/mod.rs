@@ -54,8 +54,8 @@ use silumin_formats::layout::{LayoutError, blocked_len};
 /// Alignment of addresses in bytes, for vector loads and stores.
 const ALIGNMENT: usize = 16;
 
-/// CTAs of a launch that may start early. With fewer than an SM has of them this saves a microsecond on an H200; many of them get in
-/// the way of the kernel that still runs (decision 0216).
+/// Most CTAs of a launch that may start early. An H200 has 132 SMs. A launch of fewer CTAs saves a microsecond there, and a larger one
+/// delays the kernel that still runs (decision 0216).
 const EARLY_CTAS: u32 = 128;
 
 /// Whether a launch of `ctas` CTAs starts before the kernel ahead of it in the stream has ended, and waits on the chip.

@@ -17,7 +17,8 @@
 //! and Mary, "A new approach to probabilistic rounding error analysis", 2019).
 //!
 //! The bound of a result is the effect of these errors on the gate, evaluated at both ends of each
-//! product's range, plus 2^-19 of the result, plus 2^-120 times both products for values flushed to zero.
+//! product's range, plus 2^-19 of the result, plus 2^-120 times both products for values flushed to zero, plus what the caller says
+//! of the gate's own steps, whose errors stay where large terms cancel.
 
 use rayon::prelude::*;
 use silumin_codegen::problem::MmaKind;
@@ -62,13 +63,14 @@ impl Accumulation {
         self.steps * self.step_error * (sum.abs() + 2.0 * energy.sqrt()) + 2f64.powi(-20) * sum.abs()
     }
 
-    /// Bound on the error of gate(first, second), whose exact value is `center`.
+    /// Bound on the error of gate(first, second), whose exact value is `center` and whose steps lose up to `rounding`.
     pub(super) fn of_gate(
         self,
         gate: &impl Fn(f64, f64) -> f64,
         center: f64,
         [first, second]: [f64; 2],
         [energy1, energy2]: [f64; 2],
+        rounding: f64,
     ) -> f64 {
         let [off1, off2] = [self.bound(first, energy1), self.bound(second, energy2)];
         let to = |first, second| (gate(first, second) - center).abs();
@@ -77,7 +79,7 @@ impl Accumulation {
         // exp overflows f32 where its reciprocal is still 2^-128: what is lost then is that, times what
         // the gate multiplies it with.
         let flushed = 2f64.powi(-120) * first.abs().max(1.0) * second.abs().max(1.0);
-        let bound = by_first + by_second + 2f64.powi(-19) * center.abs() + flushed;
+        let bound = by_first + by_second + 2f64.powi(-19) * center.abs() + flushed + rounding;
         if bound.is_nan() { f64::INFINITY } else { bound }
     }
 }

@@ -293,7 +293,7 @@ pub fn dual_gemm_at(
     b2: &dyn Operand,
     gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
 ) -> Result<Reference, ReferenceError> {
-    gated(a, b1, Some(b2), gate, None)
+    gated(a, b1, Some(b2), gate, |_, _, _| 0.0, None)
 }
 
 /// [`dual_gemm_at`] with error [`bounds`](Reference::bounds) for a kernel that sums as `accumulation` says. Costs an
@@ -309,11 +309,12 @@ pub fn dual_gemm_bounded(
     gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
     accumulation: Accumulation,
 ) -> Result<Reference, ReferenceError> {
-    gated(a, b1, Some(b2), gate, Some(accumulation))
+    gated(a, b1, Some(b2), gate, |_, _, _| 0.0, Some(accumulation))
 }
 
 /// gate(A @ B1^T, A @ B2^T), or gate(A @ B1^T, 0) without a B2: [`dual_gemm_at`], or [`dual_gemm_bounded`] if it is said how
-/// the kernel sums.
+/// the kernel sums. `rounding` is how far the gate's own steps in f32 may be off
+/// ([`Evaluator::rounding_at`](silumin_codegen::gate::Evaluator::rounding_at)).
 ///
 /// # Errors
 ///
@@ -323,9 +324,10 @@ pub fn gated(
     b1: &dyn Operand,
     b2: Option<&dyn Operand>,
     gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
+    rounding: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
     accumulation: Option<Accumulation>,
 ) -> Result<Reference, ReferenceError> {
-    let [result, bounds] = values(a, b1, b2, gate, accumulation)?;
+    let [result, bounds] = values(a, b1, b2, gate, rounding, accumulation)?;
     let reference = Reference::new(a.rows(), b1.rows(), result)?;
     if accumulation.is_some() { reference.with_bounds(bounds) } else { Ok(reference) }
 }
@@ -336,6 +338,7 @@ fn values(
     b1: &dyn Operand,
     b2: Option<&dyn Operand>,
     gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
+    rounding: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
     accumulation: Option<Accumulation>,
 ) -> Result<[Vec<f64>; 2], ReferenceError> {
     same_k(a, b1, "B1")?;
@@ -373,7 +376,9 @@ fn values(
                 if let Some((accumulation, [energy1, energy2])) = &energies {
                     let gate = |first, second| gate(place, first, second);
                     // From here on the second product's place holds the bound.
-                    *second = accumulation.of_gate(&gate, *first, sums, [energy1[index], energy2[index]]);
+                    let lost = rounding(place, sums[0], sums[1]);
+                    *second =
+                        accumulation.of_gate(&gate, *first, sums, [energy1[index], energy2[index]], lost);
                 }
             }
             (gates, ups)

@@ -32,6 +32,10 @@ pub struct Evaluator {
     depth: usize,
 }
 
+/// Relative error of one operation in f32 ([`Evaluator::rounding_at`]); a quotient is approximate to two units in the last place.
+const OF_STEP: f64 = 1.0 / (1 << 22) as f64;
+/// The same of a function.
+const OF_CALL: f64 = 1.0 / (1 << 20) as f64;
 /// Arguments of the function with the most of them (`clamp`).
 const MAX_ARITY: usize = 3;
 
@@ -140,5 +144,55 @@ impl Evaluator {
             stack.push(value);
         }
         pop(&mut stack)
+    }
+
+    /// How far an evaluation in f32 may be from [`Evaluator::eval_at`]: each step rounds once, functions lose a few bits more, and
+    /// what a step gets wrong goes on to the next. First order (Higham, "Accuracy and Stability of Numerical Algorithms", 3.3).
+    pub fn rounding_at(&self, first: f64, second: f64, element: impl Fn(usize) -> f64) -> f64 {
+        // A value, and its error.
+        let mut stack: Vec<[f64; 2]> = Vec::with_capacity(self.depth);
+        let pop = |stack: &mut Vec<[f64; 2]>| stack.pop().unwrap_or([f64::NAN; 2]);
+        for step in &self.steps {
+            let value = match step {
+                Step::Push(Product::First) => [first, 0.0],
+                Step::Push(Product::Second) => [second, 0.0],
+                Step::Constant(value) => [*value, 0.0],
+                Step::Vector(index) => [element(*index), 0.0],
+                Step::Neg => {
+                    let [x, error] = pop(&mut stack);
+                    [-x, error]
+                }
+                Step::Binary(op) => {
+                    let [y, of_y] = pop(&mut stack);
+                    let [x, of_x] = pop(&mut stack);
+                    let (value, before) = match op {
+                        BinaryOp::Add => (x + y, of_x + of_y),
+                        BinaryOp::Sub => (x - y, of_x + of_y),
+                        BinaryOp::Mul => (x * y, x.abs() * of_y + y.abs() * of_x),
+                        BinaryOp::Div => (x / y, (of_x + (x / y).abs() * of_y) / y.abs()),
+                    };
+                    [value, before + OF_STEP * value.abs()]
+                }
+                Step::Call(function) => {
+                    let mut args = [[0.0; 2]; MAX_ARITY];
+                    let args = &mut args[..function.arity()];
+                    args.iter_mut().rev().for_each(|argument| *argument = pop(&mut stack));
+                    let at = |moved: usize, by: f64| {
+                        let mut values = [0.0; MAX_ARITY];
+                        for (index, (value, [center, error])) in values.iter_mut().zip(&*args).enumerate() {
+                            *value = center + if index == moved { by * error } else { 0.0 };
+                        }
+                        function.eval(&values[..args.len()])
+                    };
+                    let value = at(0, 0.0);
+                    let moved = |index| (at(index, 1.0) - value).abs().max((at(index, -1.0) - value).abs());
+                    let before: f64 = (0..args.len()).map(moved).sum();
+                    [value, before + OF_CALL * value.abs()]
+                }
+            };
+            stack.push(value);
+        }
+        let [_, error] = pop(&mut stack);
+        error
     }
 }

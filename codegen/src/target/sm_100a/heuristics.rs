@@ -3,7 +3,7 @@
 use super::{MMA_ROWS, Tcgen05, columns, legalize, load, neighbours, shares};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, Switch, Tile,
+    AReuse, Accumulators, Config, CtaGroup, EpilogueWarps, Multicast, Schedule, Setting, SfLoad, Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::heuristics::{FEW_TOKENS, Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
@@ -53,8 +53,27 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
         .map_or_else(|| plan(&config, settled), Ok)
 }
 
-/// A plan of what was settled, if it is legal and fits.
+/// A plan of what was settled, if it is legal and fits. Eight epilogue warps are not worth a stage, which the staging of their store
+/// may cost.
 fn settle(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    settled: Settled,
+) -> Result<Plan, Vec<ConfigError>> {
+    let plan = settle_as_asked(problem, config, arch, settled.clone());
+    if config.epilogue_warps.is_fixed() || plan.as_ref().is_ok_and(|plan| plan.epilogue.column_parts == 1) {
+        return plan;
+    }
+    let four = Config { epilogue_warps: Setting::Fixed(EpilogueWarps::Four), ..*config };
+    match (plan, settle_as_asked(problem, &four, arch, settled)) {
+        (Ok(plan), Ok(four)) if plan.stages < four.stages => Ok(four),
+        (Err(_), Ok(four)) => Ok(four),
+        (plan, _) => plan,
+    }
+}
+
+fn settle_as_asked(
     problem: &Problem,
     config: &Config,
     arch: Arch,

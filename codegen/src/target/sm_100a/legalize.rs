@@ -2,7 +2,10 @@
 
 use super::{MMA_ROWS, load, neighbours, shares_scales};
 use crate::arch::Arch;
-use crate::config::{AReuse, Accumulators, Config, CtaGroup, Multicast, Setting, SfLoad, Tile};
+use crate::config::{
+    AReuse, Accumulators, Buffers, Config, CtaGroup, CtasPerSm, EpilogueWarps, Multicast, Schedule, Setting,
+    SfLoad, Store, Tile,
+};
 use crate::error::ConfigError;
 use crate::legalize::{self as common, CLUSTER_LIMIT, COUNT_LIMIT, F32_SCALES, k_multiple, sides};
 use crate::plan::draft::Settled;
@@ -42,6 +45,7 @@ pub(super) fn check(
     common::check_cluster_parts(problem, tile, config, swap_ab, 8, errors);
     common::groups::check_knobs(problem, config, strategy, swap_ab, errors);
     load::check(problem, tile, config, swap_ab, errors);
+    check_epilogue_warps(problem, tile, config, swap_ab, errors);
     let mut refuse = |knob, value, reason| errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
     if config.consumers.is_fixed() {
         let reason = "accumulators are in tensor memory, and one warp issues all MMAs";
@@ -110,6 +114,46 @@ fn check_sides(shape: Shape, config: &Config, swap_ab: bool, errors: &mut Vec<Co
             count: reach,
             limit: COUNT_LIMIT,
         });
+    }
+}
+
+/// What eight epilogue warps rule out: each half of a tile's columns is finished by itself.
+fn check_epilogue_warps(
+    problem: &Problem,
+    tile: Tile,
+    config: &Config,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    if config.epilogue_warps != Setting::Fixed(EpilogueWarps::Eight) {
+        return;
+    }
+    let mut refuse = |reason: String| errors.push(ConfigError::EpilogueWarps { reason });
+    let columns = if swap_ab { tile.m } else { tile.n };
+    let multiple = load::halves(problem, config, swap_ab);
+    if !columns.is_multiple_of(multiple) {
+        refuse(format!(
+            "four of them finish half of a tile's {columns} columns, in whole chunks: the columns have to be a multiple of {multiple}"
+        ));
+    }
+    if let Setting::Fixed(schedule @ (Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_))) =
+        config.schedule
+    {
+        refuse(format!("with schedule = {schedule} four warps add up the parts of a tile"));
+    }
+    if config.accumulator_buffers == Setting::Fixed(Buffers::Overlapped) {
+        refuse("overlapped buffers are read chunk by chunk, the shared ones first, by four warps".into());
+    }
+    if config.ctas_per_sm == Setting::Fixed(CtasPerSm::Two) {
+        refuse("two CTAs of 320 threads leave 96 registers for each thread".into());
+    }
+    let half_bits = u64::from(tile.n / 2) * u64::from(problem.formats.c.bits());
+    if config.store == Setting::Fixed(Store::Tma) && !swap_ab && !half_bits.is_multiple_of(128) {
+        refuse(format!(
+            "with store = tma half of a tile's {} columns are {} bytes, and rows of a box are multiples of 16",
+            tile.n,
+            half_bits / 8
+        ));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 
 /// Columns that the epilogue can finish together: as many registers a product.
 pub(super) const CHUNKS: [u32; 3] = [32, 16, 8];
-/// The most columns where other CTAs' sums take registers beside a chunk's.
+/// The most columns where other CTAs' sums, or other warps, take registers beside a chunk's.
 const CLUSTER_CHUNK: u32 = 16;
 
 /// The load that was asked for.
@@ -19,6 +19,12 @@ pub(super) fn asked(config: &Config) -> Option<TmemLoad> {
 /// Whether threads of a warp share lanes, so that none has a row of the accumulators.
 pub(super) fn shares_lanes(config: &Config) -> bool {
     asked(config).is_some_and(|load| load.shape != TmemShape::S32x32b)
+}
+
+/// What a tile's columns are a multiple of, so that two warps can have half of them each: whole chunks.
+pub(super) fn halves(problem: &Problem, config: &Config, swap_ab: bool) -> u32 {
+    let least = if problem.formats.c.scales().is_some() && !swap_ab { 32 } else { 8 };
+    asked(config).and_then(|load| load.chunk).unwrap_or(least).max(least).saturating_mul(2)
 }
 
 /// Parts of a tile's columns that CTAs finish.
@@ -32,13 +38,14 @@ pub(super) fn takes_columns(config: &Config, columns: u32) -> bool {
     chunk.is_none_or(|chunk| (columns / parts(config)).is_multiple_of(chunk))
 }
 
-/// Columns that are finished together, of `columns` that a CTA finishes. Unless it was asked for, the most that fit;
-/// but 8 where threads share lanes: a wider chunk makes no store wider there, and takes registers.
-pub(super) fn chunk(config: &Config, problem: &Problem, columns: u32, swap_ab: bool) -> u32 {
+/// Columns that are finished together, of `columns` that a warp finishes. Unless it was asked for, the most that fit;
+/// but 8 where threads share lanes: a wider chunk makes no store wider there, and takes registers. `crowded`: whether an SM's
+/// registers are dealt out for more than six warps, so that a thread has at most 168.
+pub(super) fn chunk(config: &Config, problem: &Problem, columns: u32, swap_ab: bool, crowded: bool) -> u32 {
     let widest = match problem.formats.c.scales() {
         None if shares_lanes(config) => 8,
         // Blocks of C with scale factors are 32, unless they lie across lanes.
-        scales if parts(config) > 1 && (scales.is_none() || swap_ab) => CLUSTER_CHUNK,
+        scales if (parts(config) > 1 || crowded) && (scales.is_none() || swap_ab) => CLUSTER_CHUNK,
         _ => 32,
     };
     let asked = asked(config).and_then(|load| load.chunk);

@@ -32,8 +32,10 @@ use crate::target::Way;
 
 /// Rows that a CTA contributes to a block-scaled MMA (PTX ISA 9.7.16.2.1).
 const MMA_ROWS: u32 = 128;
-/// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
-const THREADS: u32 = 6 * 32;
+/// Epilogue warps with the same columns: each reads 32 lanes of tensor memory (PTX ISA 9.7.16.2.3).
+const LANE_WARPS: u32 = 4;
+/// Warps beside the epilogue's: TMA and MMA, in this order behind them.
+const OTHER_WARPS: u32 = 2;
 
 /// What is known of it before there is a plan.
 pub(crate) const WAY: Way = Way {
@@ -59,11 +61,13 @@ pub struct Tcgen05 {
     pub buffers: u32,
     /// Whether the second MMA of a K block takes A from the collector.
     pub collector: bool,
+    /// Warps that finish tiles: 4, or 8.
+    pub epilogue_warps: u32,
 }
 
 impl Tcgen05 {
     /// Before anything is settled.
-    const NEW: Tcgen05 = Tcgen05 { tmem: TmemMap::EMPTY, buffers: 1, collector: false };
+    const NEW: Tcgen05 = Tcgen05 { tmem: TmemMap::EMPTY, buffers: 1, collector: false, epilogue_warps: 4 };
 }
 
 /// Whether several CTAs of a cluster need the same scale factors: those of B in a pair, those of a shared tile.

@@ -2,16 +2,18 @@
 
 use super::descriptor::instruction_descriptor;
 use super::tmem::TmemParts;
-use super::{MMA_ROWS, THREADS, Tcgen05, TmemMap, load, tail};
+use super::{LANE_WARPS, MMA_ROWS, OTHER_WARPS, Tcgen05, TmemMap, load, tail};
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, Schedule, Setting, SfLoad, SfPreload, Strategy,
-    TmemShape,
+    AReuse, Accumulators, Buffers, Config, CtaGroup, CtasPerSm, EpilogueWarps, Schedule, Setting, SfLoad,
+    SfPreload, Store, Strategy, TmemShape,
 };
 use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::work::RESPONSES;
-use crate::plan::{BarrierCount, BarrierKind, MemoryBudget, Plan, Staging, Swizzle, write_regions};
+use crate::plan::{
+    BarrierCount, BarrierKind, EARLY_COLUMNS, MemoryBudget, Plan, Staging, Swizzle, write_regions,
+};
 use crate::problem::{ElementKind, MmaKind};
 use crate::target::{Isa, RuleList, Target};
 use std::fmt;
@@ -30,7 +32,7 @@ impl Isa for Tcgen05 {
     }
 
     fn threads(&self) -> u32 {
-        THREADS
+        32 * (self.epilogue_warps + OTHER_WARPS)
     }
 
     fn least_stages(&self, _: u32) -> u32 {
@@ -50,6 +52,8 @@ impl Isa for Tcgen05 {
     }
 
     fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>, RuleList) {
+        let (warps, warps_rule) = epilogue_warps(draft);
+        let epilogue_warps = warps.count();
         let ((buffers, shared), rule) = settle_buffers(draft, errors);
         let parts = TmemParts { shared, ..tmem_parts(draft, buffers) };
         let (tmem, fits) = match tmem_columns(draft, parts, errors) {
@@ -58,11 +62,12 @@ impl Isa for Tcgen05 {
         };
         let rules = vec![
             ("accumulator_buffers", rule),
+            ("epilogue_warps", warps_rule),
             ("tmem_columns", Rule::LeastColumns),
             ("consumers", Rule::OneWarpIssues),
             ("promotion", Rule::SumsAreWhole),
         ];
-        (Target::Tcgen05(Tcgen05 { tmem, buffers, collector: false }), fits, rules)
+        (Target::Tcgen05(Tcgen05 { tmem, buffers, collector: false, epilogue_warps }), fits, rules)
     }
 
     fn finish(&self, draft: &Draft<'_>, main_tiles: u32) -> (Target, RuleList) {
@@ -76,9 +81,20 @@ impl Isa for Tcgen05 {
                 0 => Buffers::Whole(self.buffers),
                 _ => Buffers::Overlapped,
             }),
+            epilogue_warps: Setting::Fixed(match self.column_parts() {
+                1 => EpilogueWarps::Four,
+                _ => EpilogueWarps::Eight,
+            }),
             a_reuse: Setting::Fixed(if self.collector { AReuse::Collector } else { AReuse::None }),
             tmem_columns: Setting::Fixed(self.tmem.columns),
             ..config
+        }
+    }
+
+    fn store(&self, draft: &Draft<'_>) -> (Store, Option<Rule>) {
+        match self.column_parts() > 1 && leaves_in_boxes(draft) {
+            true => (Store::Tma, Some(Rule::RowsLeaveInBoxes)),
+            false => (draft.store, None),
         }
     }
 
@@ -94,7 +110,9 @@ impl Isa for Tcgen05 {
             return (0, Rule::NoMmaOfEach);
         }
         let ctas = draft.asked.group().ctas();
-        let model = tail::Model::new(draft.mma_columns(), ctas, draft.blocks, draft.scale_blocks());
+        let parts = self.column_parts();
+        let early = parts * self.early_columns(draft.mma_columns() / parts);
+        let model = tail::Model::new([draft.mma_columns(), early], ctas, draft.blocks, draft.scale_blocks());
         let tail::Model { gate, tile } = model;
         match model.tail(draft.k_tiles) {
             0 if gate < tile => (0, Rule::GateIsShorter { gate, tile }),
@@ -104,7 +122,8 @@ impl Isa for Tcgen05 {
     }
 
     fn chunk(&self, draft: &Draft<'_>, columns: u32) -> u32 {
-        load::chunk(draft.asked, draft.problem, columns, draft.swap_ab)
+        let crowded = self.column_parts() * draft.asked.ctas_per_sm() > 1;
+        load::chunk(draft.asked, draft.problem, columns, draft.swap_ab, crowded)
     }
 
     fn load_shape(&self, draft: &Draft<'_>) -> TmemShape {
@@ -112,7 +131,19 @@ impl Isa for Tcgen05 {
     }
 
     fn epilogue_warps(&self) -> u32 {
-        4
+        self.epilogue_warps
+    }
+
+    /// Half of what four warps hold, if a loop over the other columns needs registers, too: ten warps have at most 168 each.
+    fn early_columns(&self, columns: u32) -> u32 {
+        match self.column_parts() {
+            2 if columns > EARLY_COLUMNS => EARLY_COLUMNS / 2,
+            _ => columns.min(EARLY_COLUMNS),
+        }
+    }
+
+    fn column_parts(&self) -> u32 {
+        self.epilogue_warps / LANE_WARPS
     }
 
     fn staging(&self, draft: &Draft<'_>) -> Staging {
@@ -122,12 +153,13 @@ impl Isa for Tcgen05 {
         }
         // A warp has 32 columns of C: one box, whose rows its lanes write side by side.
         let span = 32 * draft.problem.formats.c.bits() / 8;
-        let box_bytes = span * draft.tile.m;
+        let box_rows = draft.tile.m / self.column_parts();
+        let box_bytes = span * box_rows;
         Staging {
             span,
             columns: 32,
             boxes: 1,
-            box_rows: draft.tile.m,
+            box_rows,
             box_bytes,
             warps: 1,
             warp_bytes: box_bytes,
@@ -169,7 +201,7 @@ impl Isa for Tcgen05 {
         if looped {
             // One lane of each epilogue warp of each CTA. Whoever has read the columns that two buffers share has read
             // the tile before, too.
-            let readers = 4 * asked.group().ctas();
+            let readers = self.epilogue_warps * asked.group().ctas();
             wanted.push(match self.tmem.shared {
                 0 => (BarrierKind::AccumulatorsFree, buffers, readers),
                 _ => (BarrierKind::SharedFree, 1, readers),
@@ -177,7 +209,7 @@ impl Isa for Tcgen05 {
         }
         if draft.work.schedule == Schedule::Dynamic {
             // The MMA threads; of each CTA, the TMA thread and one lane of each epilogue warp.
-            let readers = draft.cluster_ctas() * 5 + asked.multicast.ctas();
+            let readers = draft.cluster_ctas() * (1 + self.epilogue_warps) + asked.multicast.ctas();
             wanted.extend([
                 (BarrierKind::AnswerFull, RESPONSES, 1),
                 (BarrierKind::AnswerRead, RESPONSES, readers),
@@ -269,11 +301,48 @@ fn tmem_parts(draft: &Draft<'_>, buffers: u32) -> TmemParts {
     }
 }
 
+/// Warps that finish a tile: eight where nothing else overlaps the epilogue and C leaves in boxes. From registers, a row of C for
+/// each thread, the lines of stores would bound eight as they bound four.
+fn epilogue_warps(draft: &Draft<'_>) -> (EpilogueWarps, Rule) {
+    let asked = draft.asked;
+    let halves = load::halves(draft.problem, asked, draft.swap_ab);
+    match asked.epilogue_warps {
+        Setting::Fixed(EpilogueWarps::Eight) => (EpilogueWarps::Eight, Rule::EightFinish),
+        // The caller has tried eight.
+        Setting::Fixed(EpilogueWarps::Four) => (EpilogueWarps::Four, Rule::FourFinish),
+        Setting::Auto if draft.work.is_looped() => (EpilogueWarps::Four, Rule::MmasOverlapEpilogue),
+        Setting::Auto if draft.work.has_ranges() => (EpilogueWarps::Four, Rule::FourAddParts),
+        Setting::Auto if asked.ctas_per_sm == Setting::Fixed(CtasPerSm::Two) => {
+            (EpilogueWarps::Four, Rule::CtasShareRegisters)
+        }
+        Setting::Auto if draft.mma_columns().is_multiple_of(halves) && leaves_in_boxes(draft) => {
+            (EpilogueWarps::Eight, Rule::EightFinish)
+        }
+        Setting::Auto => (EpilogueWarps::Four, Rule::FourFinish),
+    }
+}
+
+/// Whether two warps' halves of C are stored by TMA: if that was asked for; else where a CTA has one tile, whose staging lies over
+/// the stages. Rows of C, and of half a tile, have to be whole units of 16 bytes.
+fn leaves_in_boxes(draft: &Draft<'_>) -> bool {
+    let (shape, bits) = (draft.problem.shape, draft.problem.formats.c.bits());
+    let whole = |columns: u32| (u64::from(columns) * u64::from(bits)).is_multiple_of(128);
+    let by_rows = !draft.swap_ab && draft.strategy != Strategy::TwoPass;
+    match draft.asked.store {
+        Setting::Fixed(store) => store == Store::Tma && (!by_rows || whole(draft.tile.n / 2)),
+        Setting::Auto => {
+            let one_tile = !draft.work.is_looped() && !draft.work.has_ranges() && !shape.groups.by_rows();
+            one_tile && by_rows && whole(shape.n) && whole(draft.tile.n / 2)
+        }
+    }
+}
+
 /// Tiles of C in flight, and columns of C that they share: what was asked for, or two where that helps and fits.
 fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> ((u32, u32), Rule) {
     let looped = draft.work.is_looped();
     let limit = draft.asked.tmem_columns.unwrap_or_else(|| draft.asked.tmem_limit(draft.arch));
     let columns = draft.mma_columns();
+    let four = draft.asked.epilogue_warps != Setting::Fixed(EpilogueWarps::Eight);
     let settled = match draft.asked.accumulator_buffers {
         Setting::Fixed(buffers) if !looped && buffers != Buffers::Whole(1) => {
             errors.push(ConfigError::NothingToOverlap { buffers, schedule: draft.work.schedule });
@@ -294,13 +363,15 @@ fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> ((u32, u3
         }
         // Two where that helps; if they need not share all they have.
         Setting::Auto => match tmem_parts(draft, 2).missing(limit, draft.chunk().0) {
-            shared if looped && shared < u64::from(columns) => (2, shared as u32),
+            0 if looped => (2, 0),
+            shared if looped && four && shared < u64::from(columns) => (2, shared as u32),
             _ => (1, 0),
         },
     };
     let rule = match settled {
         (_, 1..) => Rule::BuffersShare,
         (2, 0) => Rule::TwoBuffers,
+        (_, 0) if looped && !four => Rule::EightReadWhole,
         (_, 0) if looped => Rule::NoRoomForTwo,
         (_, 0) => Rule::NothingToOverlap,
     };

@@ -9,9 +9,7 @@
 //!   "Arithmetic Instructions": 16 a cycle and SM).
 //! * An MMA step of 256 bits of a row: a tensor core multiplies 128 rows by two columns a cycle in every kind, the
 //!   rate of which [`Limits`](crate::arch::Limits) has the sum over a chip, and shared memory gives it 128 bytes a cycle.
-//! * A scale-factor copy: its bytes from shared memory at that rate.
-
-use crate::plan::EARLY_COLUMNS;
+//! * A scale-factor copy: tensor memory gets its bytes four times, at that rate (`tcgen05_copy_scales` of `chips/b200.toml`).
 
 /// Special-function operations an element.
 const GATE_OPERATIONS: u32 = 2;
@@ -22,10 +20,10 @@ const ROWS: u32 = 128;
 const STEP_BYTES: u32 = 32;
 /// Bytes a cycle of an SM's shared memory.
 const SMEM_BYTES: u32 = 128;
-/// Bytes of a block of scale factors.
-const SCALE_BLOCK_BYTES: u32 = 512;
+/// Bytes that a copy of a block of scale factors writes: four times 512.
+const SCALE_COPY_BYTES: u32 = 2048;
 /// A tail is no more than this part of the K loop, since what it costs is paid for each of its tiles.
-const LARGEST_PART: u32 = 8;
+const LARGEST_PART: u32 = 5;
 
 /// Modelled cycles of one SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,21 +35,17 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// For an MMA of `columns` by `ctas` CTAs, and K tiles of `steps` MMAs with `scale_blocks` blocks of scale
+    /// For an MMA of `columns`, of which `early` are taken early, by `ctas` CTAs, and K tiles of `steps` MMAs with `scale_blocks` blocks of scale
     /// factors for each 128 rows.
-    pub fn new(columns: u32, ctas: u32, steps: u32, scale_blocks: u32) -> Model {
+    pub fn new([columns, early]: [u32; 2], ctas: u32, steps: u32, scale_blocks: u32) -> Model {
         let math = columns / 2;
         // Each CTA of a pair reads its half of B for both.
         let reads = (ROWS + columns / ctas) * STEP_BYTES / SMEM_BYTES;
-        let copies = scale_blocks * (1 + columns.div_ceil(ROWS)) * SCALE_BLOCK_BYTES / SMEM_BYTES;
-        Model {
-            gate: columns.min(EARLY_COLUMNS) * GATE_OPERATIONS * GATE_CYCLES,
-            tile: steps * math.max(reads) + copies,
-        }
+        let copies = scale_blocks * (1 + columns.div_ceil(ROWS)) * SCALE_COPY_BYTES / SMEM_BYTES;
+        Model { gate: early * GATE_OPERATIONS * GATE_CYCLES, tile: steps * math.max(reads) + copies }
     }
 
-    /// K tiles of the tail: as many as GEMM 2 takes no longer for than the gate's part, and no more than an eighth of
-    /// the K loop.
+    /// K tiles of the tail: the most that GEMM 2 finishes within the gate's part, and at most a fifth of the K loop.
     pub fn tail(&self, k_tiles: u32) -> u32 {
         (self.gate / self.tile.max(1)).min(k_tiles / LARGEST_PART)
     }
@@ -62,18 +56,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_tiles_need_a_shorter_tail_than_narrow_ones() {
-        // NVFP4 by pairs, K tiles of 256.
-        let (narrow, wide) = (Model::new(64, 2, 4, 4), Model::new(128, 2, 4, 4));
-        assert_eq!(narrow, Model { gate: 1024, tile: 192 });
-        assert_eq!(wide, Model { gate: 1024, tile: 288 });
-        assert_eq!([narrow.tail(1000), wide.tail(1000)], [5, 3]);
+    fn wide_tiles_have_longer_mmas_and_a_longer_gate() {
+        // NVFP4 by pairs, K tiles of 256; four warps take 64 columns early, eight 128.
+        let [narrow, wide, eight] = [[64, 64], [128, 64], [128, 128]].map(|c| Model::new(c, 2, 4, 4));
+        assert_eq!(narrow, Model { gate: 1024, tile: 288 });
+        assert_eq!(wide, Model { gate: 1024, tile: 384 });
+        assert_eq!(eight, Model { gate: 2048, tile: 384 });
+        assert_eq!([narrow, wide, eight].map(|model| model.tail(1000)), [3, 2, 5]);
     }
 
     #[test]
-    fn the_benchmark_s_shapes_get_two_or_three_tiles_and_a_short_k_none() {
-        let (narrow, wide) = (Model::new(64, 2, 4, 4), Model::new(128, 2, 4, 4));
-        assert_eq!([narrow.tail(28), wide.tail(28), narrow.tail(16), wide.tail(28)], [3, 3, 2, 3]);
-        assert_eq!([narrow.tail(7), wide.tail(1), Model::new(8, 1, 4, 4).tail(28)], [0, 0, 0]);
+    fn the_benchmark_s_shapes_get_three_or_five_tiles_and_a_short_k_none() {
+        let (narrow, wide) = (Model::new([64, 64], 2, 4, 4), Model::new([128, 128], 2, 4, 4));
+        assert_eq!([narrow.tail(28), wide.tail(28), narrow.tail(16), wide.tail(28)], [3, 5, 3, 5]);
+        assert_eq!([narrow.tail(4), wide.tail(1), Model::new([8, 8], 1, 4, 4).tail(28)], [0, 0, 0]);
     }
 }

@@ -56,6 +56,7 @@ impl Isa for Mma {
             ("accumulator_buffers", Rule::RegistersAreFull),
             ("a_reuse", Rule::NoCollector),
             ("tmem_columns", Rule::NoTensorMemory),
+            ("epilogue_warps", Rule::HoldersFinish),
         ];
         (Target::Mma(*self), rules)
     }

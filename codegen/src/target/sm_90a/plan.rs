@@ -104,6 +104,7 @@ impl Isa for Wgmma {
             ("accumulator_buffers", Rule::RegistersAreFull),
             ("a_reuse", Rule::NoCollector),
             ("tmem_columns", Rule::NoTensorMemory),
+            ("epilogue_warps", Rule::HoldersFinish),
         ];
         (Target::Wgmma(*self), rules)
     }

@@ -36,6 +36,12 @@ struct MmaView<'a> {
     tmem: &'a TmemMap,
     buffers: u32,
     collector: bool,
+    /// Warps, in order: 0 to the last that finishes tiles, the one that loads, the one that issues MMAs.
+    last_epilogue_warp: u32,
+    producer_warp: u32,
+    mma_warp: u32,
+    /// Threads that wait for tensor memory to be allocated.
+    allocation_threads: u32,
     /// The register of the accumulators' first column.
     d: &'static str,
     /// From the base of SMEM to the scale factors, and from one K tile's to the next's, in 16-byte units.
@@ -54,6 +60,10 @@ impl<'a> MmaView<'a> {
             tmem,
             buffers: tcgen05.buffers,
             collector: tcgen05.collector,
+            last_epilogue_warp: tcgen05.epilogue_warps - 1,
+            producer_warp: tcgen05.epilogue_warps,
+            mma_warp: tcgen05.epilogue_warps + 1,
+            allocation_threads: 32 * (tcgen05.epilogue_warps + 1),
             d: if tcgen05.buffers > 1 { "%d" } else { "%tmem" },
             scales_units: p.smem.scales / 16,
             scale_tile_step: p.scales.tile_bytes / 16,
@@ -75,7 +85,7 @@ impl<'a> MmaView<'a> {
 pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
     let chunk = plan.epilogue.chunk;
     TargetView {
-        producer_warp: 4,
+        producer_warp: tcgen05.epilogue_warps,
         leave: "TEARDOWN",
         held: FragmentLayout::new(plan.epilogue.load, chunk, plan.swap_ab),
         registers: chunk,
