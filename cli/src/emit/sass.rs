@@ -7,7 +7,7 @@ use silumin::codegen::plan::Plan;
 use silumin::verify::sass::{Audit, Iteration, audit, parse};
 use silumin::verify::toolchain::{Nvdisasm, Ptxas, Resources};
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Triton's kernels, stored as PTX. Their tiles have K = 256: four MMAs of each product.
 const TRITON: [(&str, &str); 2] =
@@ -26,6 +26,11 @@ struct Line {
     audit: Audit,
     smem: String,
     tmem: String,
+}
+
+/// Where the checkout that this was built in has them.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/sass")
 }
 
 /// Prints the counts; `false` if one of the kernel's own entries uses local memory.
@@ -50,10 +55,13 @@ pub fn run(kernel: &Kernel, plan: &Plan) -> Result<bool, Box<dyn Error>> {
     let clean = lines.iter().all(|line| {
         line.audit.local == 0 && line.resources.spill_stores == 0 && line.resources.spill_loads == 0
     });
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sass");
+    let folder = folder();
     for (name, file) in TRITON {
         let Ok(text) = std::fs::read_to_string(folder.join(file)) else {
-            println!("{name}: {} is not here", folder.join(file).display());
+            println!(
+                "{name} is not compared: {} is not there; run the program from a checkout of silumin",
+                folder.join(file).display()
+            );
             continue;
         };
         // The assembler takes a text for the chip that it names.
@@ -130,4 +138,16 @@ fn others(loops: &[Iteration], wanted: fn(&Iteration) -> u32) -> String {
     let rest = loops.iter().skip(1).map(|one| format!("{} for {}", one.instructions, wanted(one)));
     let rest: Vec<String> = rest.collect();
     if rest.is_empty() { String::new() } else { format!(" (other loops: {})", rest.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checkout_has_the_kernels_to_compare_with() {
+        for (name, file) in TRITON {
+            assert!(folder().join(file).is_file(), "{name}: {}", folder().join(file).display());
+        }
+    }
 }
