@@ -196,7 +196,7 @@ knob_types! {
         /// Each has 32 rows of the tile and all columns.
         Four = "4": TCGEN05.weight(2),
         /// Two warps have the same 32 rows, and half of the columns each.
-        Eight = "8": TCGEN05.weight(2).tune(&[(Tcgen05, "8")]),
+        Eight = "8": TCGEN05.weight(2),
     }
 
     /// The order in which a CTA walks K.
