@@ -60,6 +60,7 @@ mod tuning;
 mod view;
 #[cfg(feature = "safetensors")]
 mod weights;
+mod winner;
 
 use std::path::Path;
 

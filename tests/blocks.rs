@@ -10,7 +10,6 @@ use silumin::{Arch, Device};
 use silumin_testkit::root;
 use std::fs;
 use xtask::blocks::{BLOCKS, WIDTHS, line, read_lines, table};
-use xtask::winner;
 
 #[test]
 fn the_page_has_the_table_of_the_evidence() {
@@ -66,18 +65,4 @@ fn a_call_has_the_kernels_that_it_launches() {
 fn small_launches_that_quantise_start_early() {
     let [few, many] = [128, 129].map(|tokens| kernels(Arch::Sm90a, OperandFormat::E4m3, tokens)[2].1);
     assert!((900.0..1200.0).contains(&(many - few)), "{few} ns and {many} ns");
-}
-
-#[test]
-fn the_winner_s_page_has_the_tables_of_the_evidence() {
-    let lines = winner::read_lines().unwrap();
-    let page = fs::read_to_string(root().join("book/src/winner.md")).unwrap();
-    for table in winner::tables(&lines) {
-        assert!(page.contains(&table), "book/src/winner.md lacks this table:\n{table}");
-    }
-    // Both kernels on each problem, and ours as it is made today.
-    assert_eq!(lines.len(), winner::KERNELS.len() * winner::PROBLEMS.len());
-    let of = |line: &&winner::Line| line.kernel == "silumin" && line.shape == winner::PROBLEMS[2].0;
-    let (recorded, now) = (lines.iter().find(of).unwrap(), winner::ours(winner::PROBLEMS[2].0, "").unwrap());
-    assert_eq!((recorded.us, &recorded.phases), (now.us, &now.phases), "run `cargo xtask winner`");
 }

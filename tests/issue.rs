@@ -5,7 +5,7 @@ use silumin::codegen::spec::SpecFile;
 use silumin::runtime::predict::{Chip, IssueSource, KernelPrediction, TimeOptions, default_chip, predict};
 use silumin_emulator::Module;
 use silumin_emulator::command::{Limits, Request, Timing, execute};
-use silumin_emulator::time::{Clock, SassCosts, SassError, TimeError, issue_costs};
+use silumin_emulator::time::{SassCosts, SassError, TimeError, issue_costs};
 use std::fs;
 use std::path::Path;
 
@@ -73,18 +73,7 @@ fn an_assembler_that_refuses_the_text_is_quoted() {
 
 /// What `emulate --time` prints of a pair of CuTe's, and its exit status.
 fn emulated(issue: IssueSource, json: bool) -> String {
-    let timing = Timing {
-        chip: "b200".to_owned(),
-        clock: Clock::Maximum,
-        what_if: Vec::new(),
-        values: false,
-        warm: false,
-        programmatic: false,
-        range: false,
-        sensitivity: None,
-        issue,
-        timeline: None,
-    };
+    let timing = Timing { issue, ..Timing::of("b200") };
     let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/emulator/tests/corpus/cute/pair.sm100.toml").into();
     let request = Request::Time { launch, timing, limits: Limits::default(), json };
     let (mut out, mut err) = (Vec::new(), Vec::new());

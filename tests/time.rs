@@ -7,7 +7,7 @@ use silumin::{Arch, Formats, Shape, Spec};
 use silumin_cli::bring_up::Size;
 use silumin_cli::bring_up::probes::{Probe, all};
 use silumin_emulator::command::{Limits, Request, Timing, execute};
-use silumin_emulator::time::{ChipError, Clock, IssueSource, TimeError};
+use silumin_emulator::time::{ChipError, TimeError};
 use silumin_emulator::{
     Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode,
     TensorMapParams,
@@ -456,18 +456,7 @@ WAIT:
 fn each_uncertain_number_is_tried_at_both_ends() {
     let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/emulator/tests/corpus/cute/pair.sm100.toml");
     let run = |json| {
-        let timing = Timing {
-            chip: "b200".to_owned(),
-            clock: Clock::Maximum,
-            what_if: Vec::new(),
-            values: false,
-            warm: false,
-            programmatic: false,
-            range: true,
-            sensitivity: Some(5),
-            issue: IssueSource::Table,
-            timeline: None,
-        };
+        let timing = Timing { range: true, sensitivity: Some(5), ..Timing::of("b200") };
         let request = Request::Time { launch: launch.into(), timing, limits: Limits::default(), json };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         assert_eq!(execute(&request, &mut out, &mut err), 0, "{}", String::from_utf8_lossy(&err));

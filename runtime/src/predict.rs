@@ -13,7 +13,7 @@ use silumin_emulator::{Arg, GlobalMemory, Launch, Options, TensorMapError};
 
 use crate::device::Argument;
 use crate::device::emulated::{Tensors, encode};
-use crate::prepare::{Call, Slot};
+use crate::prepare::{Call, Number, Tensor};
 use silumin_formats::groups::GroupSizes;
 
 /// Why a kernel has no predicted time.
@@ -162,53 +162,68 @@ pub fn predict(
             .map(|argument| encode(&argument, &tensors))
             .collect::<Result<_, _>>()
             .map_err(|(operand, source)| PredictError::TensorMap { operand, source })?;
-        let launch = Launch {
-            grid: facts.grid,
-            block: facts.block,
-            cluster: facts.cluster,
-            dynamic_smem: facts.dynamic_smem,
-            args,
-        };
         // The caller knows what is before the first launch; the next ones are behind the kernel's own.
         let programmatic = if launches.is_empty() { timing.programmatic } else { facts.programmatic };
         let timing = TimeOptions { programmatic, ..timing.clone() };
-        let timed = module.time(&facts.entry, &launch, &tensors.memory, &Options::default(), &timing);
-        launches.push(timed.map_err(|source| PredictError::Time { entry: facts.entry.clone(), source })?);
+        launches.push(timed(&module, facts, facts.grid, args, &tensors.memory, &timing)?);
     }
     Ok(KernelPrediction { launches })
 }
 
-/// Predicts the time of a launch of a kernel that prepares operands.
-///
-/// # Errors
-///
-/// As [`predict`].
-pub(crate) fn predict_call(
-    kernel: &Kernel,
-    call: &Call,
-    timing: &TimeOptions,
-) -> Result<KernelPrediction, PredictError> {
-    let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
-    let mut memory = GlobalMemory::new();
-    let args = call.slots.iter().map(|slot| match *slot {
-        Slot::Tensor { name, bytes, .. } => {
-            let buffer = memory.alloc(name, bytes as u64);
-            Arg::Pointer(memory.address(&buffer))
+/// A launch of a kernel that prepares operands: its CTAs, and its parameters.
+pub(crate) struct PlainLaunch<'a> {
+    pub kernel: &'a Kernel,
+    pub ctas: u32,
+    pub tensors: Vec<Tensor>,
+    pub numbers: Vec<Number>,
+}
+
+impl<'a> PlainLaunch<'a> {
+    /// A kernel's launch for a call.
+    pub fn new<const T: usize, const N: usize>(kernel: &'a Kernel, call: &Call<T, N>) -> Self {
+        PlainLaunch {
+            kernel,
+            ctas: call.ctas,
+            tensors: call.tensors.to_vec(),
+            numbers: call.numbers.to_vec(),
         }
-        Slot::U32(value) => Arg::U32(value),
-        Slot::F32(value) => Arg::F32(value),
-    });
-    let args: Vec<Arg> = args.collect();
-    let timed = kernel.launches.iter().map(|facts| {
-        let launch = Launch {
-            grid: [call.ctas, 1, 1],
-            block: facts.block,
-            cluster: facts.cluster,
-            dynamic_smem: facts.dynamic_smem,
-            args: args.clone(),
-        };
-        let timed = module.time(&facts.entry, &launch, &memory, &Options::default(), timing);
-        timed.map_err(|source| PredictError::Time { entry: facts.entry.clone(), source })
-    });
-    Ok(KernelPrediction { launches: timed.collect::<Result<_, _>>()? })
+    }
+
+    /// Predicts its time.
+    ///
+    /// # Errors
+    ///
+    /// As [`predict`].
+    pub fn predict(&self, timing: &TimeOptions) -> Result<KernelPrediction, PredictError> {
+        let kernel = self.kernel;
+        let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
+        let mut memory = GlobalMemory::new();
+        let mut args = Vec::new();
+        for tensor in &self.tensors {
+            let buffer = memory.alloc(tensor.name, tensor.bytes as u64);
+            args.push(Arg::Pointer(memory.address(&buffer)));
+        }
+        args.extend(self.numbers.iter().map(|number| match *number {
+            Number::U32(value) => Arg::U32(value),
+            Number::F32(value) => Arg::F32(value),
+        }));
+        let only =
+            kernel.only_launch().map(|facts| timed(&module, facts, [self.ctas, 1, 1], args, &memory, timing));
+        Ok(KernelPrediction { launches: only.into_iter().collect::<Result<_, _>>()? })
+    }
+}
+
+/// Predicts the time of one launch.
+fn timed(
+    module: &emulator::Module,
+    facts: &silumin_codegen::kernel::Launch,
+    grid: [u32; 3],
+    args: Vec<Arg>,
+    memory: &GlobalMemory,
+    timing: &TimeOptions,
+) -> Result<Prediction, PredictError> {
+    let launch =
+        Launch { grid, block: facts.block, cluster: facts.cluster, dynamic_smem: facts.dynamic_smem, args };
+    let timed = module.time(&facts.entry, &launch, memory, &Options::default(), timing);
+    timed.map_err(|source| PredictError::Time { entry: facts.entry.clone(), source })
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use silumin::Shape;
 use silumin::codegen::error::explain;
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::predict::{Chip, Clock, IssueSource, Prediction, TimeOptions, predict};
+use silumin::runtime::predict::{Chip, Prediction, TimeOptions, predict};
 use silumin_emulator::LaunchFile;
 use silumin_emulator::command::{Limits, Timing, predict as predict_launch};
 use std::collections::BTreeMap;
@@ -111,18 +111,7 @@ pub fn ours(shape @ [m, n, k]: [u32; 3], commit: &str) -> Result<Line, Box<dyn E
 }
 
 fn theirs(shape @ [m, n, k]: [u32; 3], folder: &Path, commit: &str) -> Result<Line, Box<dyn Error>> {
-    let timing = Timing {
-        chip: CHIP.to_owned(),
-        clock: Clock::Maximum,
-        what_if: Vec::new(),
-        values: false,
-        warm: false,
-        programmatic: false,
-        range: true,
-        sensitivity: None,
-        issue: IssueSource::Table,
-        timeline: None,
-    };
+    let timing = Timing { range: true, ..Timing::of(CHIP) };
     let file = LaunchFile::read(&folder.join(format!("v2_{m}_{n}_{k}.toml")))?;
     let predicted = predict_launch(&file, &timing, Limits::default(), None)?;
     let (low, high) = predicted.range.ok_or("a prediction without a range")?;

@@ -74,15 +74,15 @@ pub(crate) enum Rule {
     NoTensorMemory,
     // CTAs of an SM.
     OneOfSm,
+    TwoOfSm,
     // Epilogue warps.
     EightFinish,
+    EightReadWhole,
     FourFinish,
     FourAddParts,
     CtasShareRegisters,
-    EightReadWhole,
     MmasOverlapEpilogue,
     HoldersFinish,
-    TwoOfSm,
     // Warpgroups.
     OneWarpIssues,
     TogetherOnTile,

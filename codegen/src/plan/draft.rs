@@ -129,9 +129,8 @@ impl<'a> Draft<'a> {
         // Rows of a box are whole units of 16 bytes; columns that do not fill one would have no place in shared memory.
         let bits = self.problem.formats.c.bits();
         let boxed = self.store == Store::Tma && !self.swap_ab && self.strategy != Strategy::TwoPass;
-        let width = self.tile.n / self.isa().column_parts();
-        if boxed && !(width * bits).is_multiple_of(128) {
-            errors.push(ConfigError::StoreTmaTile { tile_n: width, bytes: width * bits / 8 });
+        if boxed && !(self.tile.n * bits).is_multiple_of(128) {
+            errors.push(ConfigError::StoreTmaTile { tile_n: self.tile.n, bytes: self.tile.n * bits / 8 });
         }
         if self.asked.k_order == Setting::Auto {
             let (k_order, rule) = self.choose_k_order();

@@ -101,7 +101,7 @@ pub(super) fn settle_store(
     let free = store != Store::Direct && !asked.store.is_fixed();
     match plan(store) {
         Err(_) if free => plan(Store::Direct),
-        Ok(staged) if free && staged.work.is_looped() && counts_stages(&staged) => {
+        Ok(staged) if free && counts_stages(&staged) => {
             plan(Store::Direct).map(|direct| if direct.stages > staged.stages { direct } else { staged })
         }
         result => result,

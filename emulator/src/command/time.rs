@@ -39,6 +39,24 @@ pub struct Timing {
     pub timeline: Option<PathBuf>,
 }
 
+impl Timing {
+    /// A chip at its maximum clock, with L2 cold and issue costs by the table; the time alone, without its range.
+    pub fn of(chip: &str) -> Timing {
+        Timing {
+            chip: chip.to_owned(),
+            clock: Clock::Maximum,
+            what_if: Vec::new(),
+            values: false,
+            warm: false,
+            programmatic: false,
+            range: false,
+            sensitivity: None,
+            issue: IssueSource::Table,
+            timeline: None,
+        }
+    }
+}
+
 /// Reads a chip by name or from a file.
 fn chip(name: &str) -> Result<Chip, String> {
     let path = Path::new(name);

@@ -1,14 +1,12 @@
 //! How activations travel between the kernels of a block: memory for the largest bucket, sliced for each call.
 
-#[cfg(feature = "emulated")]
-use silumin_codegen::kernel::Kernel;
 use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ScaleSpec};
 use silumin_verify::block as verify;
 
 use super::{MlpError, Source};
 use crate::device::{Buffer, Device, DeviceError, Stream};
 #[cfg(feature = "emulated")]
-use crate::prepare::Call;
+use crate::predict::PlainLaunch;
 use crate::prepare::{
     Activations, E4m3BlockQuantizer, E4m3Blocks, E4m3Quantizer, E4m3RowQuantizer, Quantizer,
 };
@@ -257,15 +255,15 @@ impl Quantised {
         Ok(part)
     }
 
-    /// The kernel, and its launch for `tokens` tokens.
+    /// The launch for `tokens` tokens.
     #[cfg(feature = "emulated")]
-    pub fn call(&self, tokens: u32) -> Result<(&Kernel, Call), MlpError> {
+    pub fn plain_launch(&self, tokens: u32) -> Result<PlainLaunch<'_>, MlpError> {
         let sizes = [tokens, self.k];
         Ok(match &self.quantizer {
-            Kind::Nvfp4(quantizer) => (quantizer.kernel(), quantizer.call(sizes, self.scale)?),
-            Kind::E4m3(quantizer) => (quantizer.kernel(), quantizer.call(sizes, self.scale)?),
-            Kind::E4m3Rows(quantizer) => (quantizer.kernel(), quantizer.call(sizes)?),
-            Kind::Blocks(quantizer) => (quantizer.kernel(), quantizer.call(sizes)?),
+            Kind::Nvfp4(it) => PlainLaunch::new(it.kernel(), &it.call(sizes, self.scale)?),
+            Kind::E4m3(it) => PlainLaunch::new(it.kernel(), &it.call(sizes, self.scale)?),
+            Kind::E4m3Rows(it) => PlainLaunch::new(it.kernel(), &it.call(sizes)?),
+            Kind::Blocks(it) => PlainLaunch::new(it.kernel(), &it.call(sizes)?),
         })
     }
 

@@ -1,7 +1,9 @@
 //! Predicted times of a block's launches.
 
+use super::parts::Quantised;
 use super::{Mlp, MlpError};
-use crate::predict::{KernelPrediction, PredictError, TimeOptions, predict, predict_call};
+use crate::gemm::LoadedKernel;
+use crate::predict::{KernelPrediction, TimeOptions, predict};
 use crate::prepare::starts_early;
 use silumin_codegen::kernel::Kernel;
 
@@ -76,38 +78,40 @@ impl Mlp {
     /// A number of tokens beyond the buckets, and a chip that does not run the kernels.
     pub fn predict(&self, tokens: u32, timing: &TimeOptions) -> Result<MlpPrediction, MlpError> {
         let rows = self.rows(tokens)?;
-        let [up, down] = self.kernels_for(rows)?;
+        let [up, down] = self.kernels_for(rows)?.map(LoadedKernel::kernel);
+        let steps = [
+            (MlpStep::QuantiseX, Work::Quantise(self.quantised.as_ref())),
+            (MlpStep::GateUp, Work::Gemm(up)),
+            (MlpStep::QuantiseMiddle, Work::Quantise(self.requantised.as_ref())),
+            (MlpStep::Down, Work::Gemm(down)),
+        ];
         let mut kernels = Vec::new();
-        let chained = |kernel: &Kernel| kernel.launches.iter().any(|launch| launch.programmatic);
-        let (up, down) = (up.kernel(), down.kernel());
-        let mut add = |step,
-                       how: &dyn Fn(&TimeOptions) -> Result<KernelPrediction, PredictError>,
-                       chained| {
-            let first = kernels.is_empty();
-            let programmatic = if first { timing.programmatic } else { chained };
-            let prediction = how(&TimeOptions { programmatic, sass: None, timeline: None, ..timing.clone() })
-                .map_err(Box::new)?;
-            kernels.push(PredictedKernel { step, prediction });
-            Ok::<(), MlpError>(())
-        };
-        if let Some(quantised) = &self.quantised {
-            let (kernel, call) = quantised.call(tokens)?;
-            add(
-                MlpStep::QuantiseX,
-                &|timing| predict_call(kernel, &call, timing),
-                starts_early(kernel, call.ctas),
-            )?;
+        for (step, work) in steps {
+            let behind = |early: bool| {
+                let programmatic = if kernels.is_empty() { timing.programmatic } else { early };
+                TimeOptions { programmatic, sass: None, timeline: None, ..timing.clone() }
+            };
+            let prediction = match work {
+                Work::Quantise(None) => continue,
+                Work::Quantise(Some(quantised)) => {
+                    let launch = quantised.plain_launch(tokens)?;
+                    launch.predict(&behind(starts_early(launch.kernel, launch.ctas)))
+                }
+                Work::Gemm(kernel) => {
+                    let early = kernel.launches.iter().any(|launch| launch.programmatic);
+                    predict(kernel, None, &behind(early))
+                }
+            };
+            kernels.push(PredictedKernel { step, prediction: prediction.map_err(Box::new)? });
         }
-        add(MlpStep::GateUp, &|timing| predict(up, None, timing), chained(up))?;
-        if let Some(quantised) = &self.requantised {
-            let (kernel, call) = quantised.call(tokens)?;
-            add(
-                MlpStep::QuantiseMiddle,
-                &|timing| predict_call(kernel, &call, timing),
-                starts_early(kernel, call.ctas),
-            )?;
-        }
-        add(MlpStep::Down, &|timing| predict(down, None, timing), chained(down))?;
         Ok(MlpPrediction { kernels })
     }
+}
+
+/// A kernel of a call.
+enum Work<'a> {
+    /// Quantises, if the block does so.
+    Quantise(Option<&'a Quantised>),
+    /// Multiplies.
+    Gemm(&'a Kernel),
 }

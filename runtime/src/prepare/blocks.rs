@@ -4,7 +4,7 @@ use silumin_codegen::kernel::Kernel;
 use silumin_codegen::prepare::{Preparation, Source};
 use silumin_codegen::problem::OperandFormat;
 
-use super::call::{Call, Role, Slot};
+use super::call::{Call, Number, Role, Tensor};
 use super::{Loaded, PrepareError};
 use crate::device::{Buffer, Device, Stream};
 
@@ -120,22 +120,21 @@ impl E4m3BlockQuantizer {
         codes: &Buffer,
         scales: &Buffer,
     ) -> Result<(), PrepareError> {
-        self.loaded.run(stream, &self.call(sizes)?, &[x, codes, scales])
+        self.loaded.run(stream, &self.call(sizes)?, [x, codes, scales])
     }
 
     /// A launch for `rows` rows.
-    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call, PrepareError> {
+    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call<3, 2>, PrepareError> {
         let [rows, k] = sizes;
         let [codes, scales] = self.bytes(rows, k)?;
         let ctas = self.loaded.ctas(rows, k / 16)?;
-        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
-        let slots = vec![
+        let tensor = |name, role, bytes| Tensor { name, role, bytes, sizes };
+        let tensors = [
             tensor("x", Role::Input, 2 * codes),
             tensor("codes", Role::Output, codes),
             tensor("scales", Role::Part, scales),
-            Slot::U32(rows),
-            Slot::U32(k / 16),
         ];
-        Ok(Call { ctas, slots })
+        let numbers = [Number::U32(rows), Number::U32(k / 16)];
+        Ok(Call { ctas, tensors, numbers })
     }
 }

@@ -48,7 +48,7 @@ pub use crate::device::plain::RunError;
 use crate::device::{Backend, Buffer, Device, DeviceError, Stream};
 use crate::gemm::{LoadError, Module, load_module};
 use call::Role;
-pub(crate) use call::{Call, Slot};
+pub(crate) use call::{Call, Number, Tensor};
 use silumin_formats::layout::{LayoutError, blocked_len};
 
 /// Alignment of addresses in bytes, for vector loads and stores.
@@ -332,24 +332,22 @@ impl Quantizer {
         scales: &Buffer,
     ) -> Result<(), PrepareError> {
         let Activations { x, rows, k, tensor_scale } = *from;
-        self.loaded.run(stream, &self.call([rows, k], tensor_scale)?, &[x, codes, scales])
+        self.loaded.run(stream, &self.call([rows, k], tensor_scale)?, [x, codes, scales])
     }
 
     /// A launch for `rows` rows.
-    pub(crate) fn call(&self, sizes: [u32; 2], tensor_scale: f32) -> Result<Call, PrepareError> {
+    pub(crate) fn call(&self, sizes: [u32; 2], tensor_scale: f32) -> Result<Call<3, 3>, PrepareError> {
         let [rows, k] = sizes;
         let ctas = self.loaded.ctas_of_rows(rows, k, Some(tensor_scale))?;
         let [codes, scales] = Self::bytes(rows, k)?;
-        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
-        let slots = vec![
+        let tensor = |name, role, bytes| Tensor { name, role, bytes, sizes };
+        let tensors = [
             tensor("x", Role::Input, 4 * codes),
             tensor("codes", Role::Output, codes),
             tensor("scales", Role::Output, scales),
-            Slot::U32(rows),
-            Slot::U32(k / 16),
-            Slot::F32(tensor_scale),
         ];
-        Ok(Call { ctas, slots })
+        let numbers = [Number::U32(rows), Number::U32(k / 16), Number::F32(tensor_scale)];
+        Ok(Call { ctas, tensors, numbers })
     }
 
     /// Quantises into new buffers.
@@ -405,22 +403,18 @@ impl E4m3Quantizer {
         codes: &Buffer,
     ) -> Result<(), PrepareError> {
         let Activations { x, rows, k, tensor_scale } = *from;
-        self.loaded.run(stream, &self.call([rows, k], tensor_scale)?, &[x, codes])
+        self.loaded.run(stream, &self.call([rows, k], tensor_scale)?, [x, codes])
     }
 
     /// A launch for `rows` rows.
-    pub(crate) fn call(&self, sizes: [u32; 2], tensor_scale: f32) -> Result<Call, PrepareError> {
+    pub(crate) fn call(&self, sizes: [u32; 2], tensor_scale: f32) -> Result<Call<2, 2>, PrepareError> {
         let [rows, k] = sizes;
         let ctas = self.loaded.ctas_of_rows(rows, k, Some(tensor_scale))?;
         let bytes = rows as usize * k as usize;
-        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
-        let slots = vec![
-            tensor("x", Role::Input, 2 * bytes),
-            tensor("codes", Role::Output, bytes),
-            Slot::U32(rows * (k / 16)),
-            Slot::F32(tensor_scale),
-        ];
-        Ok(Call { ctas, slots })
+        let tensor = |name, role, bytes| Tensor { name, role, bytes, sizes };
+        let tensors = [tensor("x", Role::Input, 2 * bytes), tensor("codes", Role::Output, bytes)];
+        let numbers = [Number::U32(rows * (k / 16)), Number::F32(tensor_scale)];
+        Ok(Call { ctas, tensors, numbers })
     }
 }
 
@@ -463,22 +457,22 @@ impl E4m3RowQuantizer {
         codes: &Buffer,
         scales: &Buffer,
     ) -> Result<(), PrepareError> {
-        self.loaded.run(stream, &self.call(sizes)?, &[x, codes, scales])
+        self.loaded.run(stream, &self.call(sizes)?, [x, codes, scales])
     }
 
     /// A launch for `rows` rows.
-    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call, PrepareError> {
+    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call<3, 1>, PrepareError> {
         let [rows, k] = sizes;
         let ctas = self.loaded.ctas_of_rows(rows, k, None)?;
         let bytes = rows as usize * k as usize;
-        let tensor = |name, role, bytes, sizes| Slot::Tensor { name, role, bytes, sizes };
-        let slots = vec![
+        let tensor = |name, role, bytes, sizes| Tensor { name, role, bytes, sizes };
+        let tensors = [
             tensor("x", Role::Input, 2 * bytes, sizes),
             tensor("codes", Role::Output, bytes, sizes),
             tensor("scales", Role::Output, 4 * rows as usize, [rows, 1]),
-            Slot::U32(k / 16),
         ];
-        Ok(Call { ctas, slots })
+        let numbers = [Number::U32(k / 16)];
+        Ok(Call { ctas, tensors, numbers })
     }
 }
 
@@ -520,13 +514,9 @@ impl ScaleBlocker {
         let [rows, columns] = sizes;
         let ctas = self.loaded.ctas(rows, columns)?;
         let (all, padded) = (rows as usize * columns as usize, blocked_len(rows as usize, columns as usize)?);
-        let tensor = |name, role, bytes| Slot::Tensor { name, role, bytes, sizes };
-        let slots = vec![
-            tensor("linear", Role::Input, all),
-            tensor("blocked", Role::Output, padded),
-            Slot::U32(rows),
-            Slot::U32(columns),
-        ];
-        self.loaded.run(stream, &Call { ctas, slots }, &[linear, blocked])
+        let tensor = |name, role, bytes| Tensor { name, role, bytes, sizes };
+        let tensors = [tensor("linear", Role::Input, all), tensor("blocked", Role::Output, padded)];
+        let numbers = [Number::U32(rows), Number::U32(columns)];
+        self.loaded.run(stream, &Call { ctas, tensors, numbers }, [linear, blocked])
     }
 }

@@ -5,7 +5,6 @@ use serde_json::Value;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::predict::{Chip, Clock, KernelPrediction, TimeOptions, predict};
 use silumin_emulator::command::{Limits, Request, Timing, execute};
-use silumin_emulator::time::IssueSource;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -124,17 +123,11 @@ fn theirs(
     let mut path: BTreeMap<String, f64> = BTreeMap::new();
     for file in files {
         let timing = Timing {
-            chip: set.chip.clone(),
             clock,
-            what_if: Vec::new(),
-            values: false,
             warm: set.l2 == "warm",
-            programmatic: false,
             range: options.range,
-            sensitivity: None,
-            // Rows are the same wherever they are made anew.
-            issue: IssueSource::Table,
-            timeline: None,
+            // Rows are the same wherever they are made anew: issue costs are the table's.
+            ..Timing::of(&set.chip)
         };
         let limits = Limits { time: Some(Duration::from_secs_f64(options.limit)), ..Limits::default() };
         let request = Request::Time { launch: file, timing, limits, json: true };

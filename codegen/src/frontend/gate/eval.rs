@@ -105,6 +105,87 @@ impl Expr {
     }
 }
 
+/// What an evaluation computes with.
+trait Number: Copy {
+    /// Where the steps lack one.
+    const NONE: Self;
+    fn exact(value: f64) -> Self;
+    fn neg(self) -> Self;
+    fn binary(op: BinaryOp, x: Self, y: Self) -> Self;
+    fn call(function: Function, args: &[Self]) -> Self;
+}
+
+impl Number for f64 {
+    const NONE: Self = f64::NAN;
+
+    fn exact(value: f64) -> Self {
+        value
+    }
+
+    fn neg(self) -> Self {
+        -self
+    }
+
+    fn binary(op: BinaryOp, x: Self, y: Self) -> Self {
+        match op {
+            BinaryOp::Add => x + y,
+            BinaryOp::Sub => x - y,
+            BinaryOp::Mul => x * y,
+            BinaryOp::Div => x / y,
+        }
+    }
+
+    fn call(function: Function, args: &[Self]) -> Self {
+        function.eval(args)
+    }
+}
+
+/// A value, and how far an evaluation in f32 may be from it.
+#[derive(Clone, Copy)]
+struct Rounded {
+    value: f64,
+    error: f64,
+}
+
+impl Number for Rounded {
+    const NONE: Self = Rounded { value: f64::NAN, error: f64::NAN };
+
+    fn exact(value: f64) -> Self {
+        Rounded { value, error: 0.0 }
+    }
+
+    fn neg(self) -> Self {
+        Rounded { value: -self.value, ..self }
+    }
+
+    fn binary(op: BinaryOp, x: Self, y: Self) -> Self {
+        let value = f64::binary(op, x.value, y.value);
+        let before = match op {
+            BinaryOp::Add | BinaryOp::Sub => x.error + y.error,
+            BinaryOp::Mul => x.value.abs() * y.error + y.value.abs() * x.error,
+            BinaryOp::Div => (x.error + value.abs() * y.error) / y.value.abs(),
+        };
+        Rounded { value, error: before + OF_STEP * value.abs() }
+    }
+
+    fn call(function: Function, args: &[Self]) -> Self {
+        let mut values = [0.0; MAX_ARITY];
+        let values = &mut values[..args.len()];
+        values.iter_mut().zip(args).for_each(|(value, argument)| *value = argument.value);
+        let value = function.eval(values);
+        let mut before = 0.0;
+        for (index, Rounded { value: center, error }) in args.iter().enumerate() {
+            let mut off = |by: f64| {
+                values[index] = center + by;
+                (function.eval(values) - value).abs()
+            };
+            before += off(*error).max(off(-error));
+            values[index] = *center;
+        }
+        Rounded { value, error: before + OF_CALL * value.abs() }
+    }
+}
+
 impl Evaluator {
     /// The gate's value for `first = (A @ B1)[i, j]` and `second = (A @ B2)[i, j]`, for a gate without
     /// vectors: an element of one would count as NaN.
@@ -115,84 +196,39 @@ impl Evaluator {
     /// The same with vectors: `element(i)` is what the `i`th of [`Expr::vectors`] holds for the row or
     /// the column.
     pub fn eval_at(&self, first: f64, second: f64, element: impl Fn(usize) -> f64) -> f64 {
-        let mut stack = Vec::with_capacity(self.depth);
-        let pop = |stack: &mut Vec<f64>| stack.pop().unwrap_or(f64::NAN);
-        for step in &self.steps {
-            let value = match step {
-                Step::Push(Product::First) => first,
-                Step::Push(Product::Second) => second,
-                Step::Constant(value) => *value,
-                Step::Vector(index) => element(*index),
-                Step::Neg => -pop(&mut stack),
-                Step::Binary(op) => {
-                    let y = pop(&mut stack);
-                    let x = pop(&mut stack);
-                    match op {
-                        BinaryOp::Add => x + y,
-                        BinaryOp::Sub => x - y,
-                        BinaryOp::Mul => x * y,
-                        BinaryOp::Div => x / y,
-                    }
-                }
-                Step::Call(function) => {
-                    let mut args = [0.0; MAX_ARITY];
-                    let args = &mut args[..function.arity()];
-                    args.iter_mut().rev().for_each(|a| *a = pop(&mut stack));
-                    function.eval(args)
-                }
-            };
-            stack.push(value);
-        }
-        pop(&mut stack)
+        self.run::<f64>(first, second, element)
     }
 
     /// How far an evaluation in f32 may be from [`Evaluator::eval_at`]: each step rounds once, functions lose a few bits more, and
     /// what a step gets wrong goes on to the next. First order (Higham, "Accuracy and Stability of Numerical Algorithms", 3.3).
     pub fn rounding_at(&self, first: f64, second: f64, element: impl Fn(usize) -> f64) -> f64 {
-        // A value, and its error.
-        let mut stack: Vec<[f64; 2]> = Vec::with_capacity(self.depth);
-        let pop = |stack: &mut Vec<[f64; 2]>| stack.pop().unwrap_or([f64::NAN; 2]);
+        self.run::<Rounded>(first, second, element).error
+    }
+
+    fn run<N: Number>(&self, first: f64, second: f64, element: impl Fn(usize) -> f64) -> N {
+        let mut stack: Vec<N> = Vec::with_capacity(self.depth);
+        let pop = |stack: &mut Vec<N>| stack.pop().unwrap_or(N::NONE);
         for step in &self.steps {
             let value = match step {
-                Step::Push(Product::First) => [first, 0.0],
-                Step::Push(Product::Second) => [second, 0.0],
-                Step::Constant(value) => [*value, 0.0],
-                Step::Vector(index) => [element(*index), 0.0],
-                Step::Neg => {
-                    let [x, error] = pop(&mut stack);
-                    [-x, error]
-                }
+                Step::Push(Product::First) => N::exact(first),
+                Step::Push(Product::Second) => N::exact(second),
+                Step::Constant(value) => N::exact(*value),
+                Step::Vector(index) => N::exact(element(*index)),
+                Step::Neg => pop(&mut stack).neg(),
                 Step::Binary(op) => {
-                    let [y, of_y] = pop(&mut stack);
-                    let [x, of_x] = pop(&mut stack);
-                    let (value, before) = match op {
-                        BinaryOp::Add => (x + y, of_x + of_y),
-                        BinaryOp::Sub => (x - y, of_x + of_y),
-                        BinaryOp::Mul => (x * y, x.abs() * of_y + y.abs() * of_x),
-                        BinaryOp::Div => (x / y, (of_x + (x / y).abs() * of_y) / y.abs()),
-                    };
-                    [value, before + OF_STEP * value.abs()]
+                    let y = pop(&mut stack);
+                    let x = pop(&mut stack);
+                    N::binary(*op, x, y)
                 }
                 Step::Call(function) => {
-                    let mut args = [[0.0; 2]; MAX_ARITY];
+                    let mut args = [N::NONE; MAX_ARITY];
                     let args = &mut args[..function.arity()];
-                    args.iter_mut().rev().for_each(|argument| *argument = pop(&mut stack));
-                    let at = |moved: usize, by: f64| {
-                        let mut values = [0.0; MAX_ARITY];
-                        for (index, (value, [center, error])) in values.iter_mut().zip(&*args).enumerate() {
-                            *value = center + if index == moved { by * error } else { 0.0 };
-                        }
-                        function.eval(&values[..args.len()])
-                    };
-                    let value = at(0, 0.0);
-                    let moved = |index| (at(index, 1.0) - value).abs().max((at(index, -1.0) - value).abs());
-                    let before: f64 = (0..args.len()).map(moved).sum();
-                    [value, before + OF_CALL * value.abs()]
+                    args.iter_mut().rev().for_each(|a| *a = pop(&mut stack));
+                    N::call(*function, args)
                 }
             };
             stack.push(value);
         }
-        let [_, error] = pop(&mut stack);
-        error
+        pop(&mut stack)
     }
 }

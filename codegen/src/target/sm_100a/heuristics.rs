@@ -3,7 +3,8 @@
 use super::{MMA_ROWS, Tcgen05, columns, legalize, load, neighbours, shares};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Config, CtaGroup, EpilogueWarps, Multicast, Schedule, Setting, SfLoad, Switch, Tile,
+    AReuse, Accumulators, Config, CtaGroup, EpilogueWarps, Multicast, Schedule, Setting, SfLoad, Store,
+    Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::heuristics::{FEW_TOKENS, Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
@@ -12,6 +13,7 @@ use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
 use crate::problem::{Problem, Shape};
 use crate::target::Target;
+use crate::target::fragments::settle_store;
 
 /// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -33,7 +35,7 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
         (config, Settled { strategy, tile, swap_ab, target: Target::Tcgen05(Tcgen05::NEW), rules }, shares)
     };
     let plan = |config: &Config, settled| {
-        settle(problem, config, arch, settled).map(|plan| Plan { asked: *asked, ..plan })
+        settle(problem, config, arch, &settled).map(|plan| Plan { asked: *asked, ..plan })
     };
     // Where pairs would leave SMs idle, CTAs that share K use them.
     let alone = sides(CtaGroup::One);
@@ -54,25 +56,27 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
 }
 
 /// A plan of what was settled, if it is legal and fits. Eight epilogue warps are not worth a stage, which the staging of their store
-/// may cost.
+/// costs where it does not fit over the stages.
 fn settle(
     problem: &Problem,
     config: &Config,
     arch: Arch,
-    settled: Settled,
+    settled: &Settled,
 ) -> Result<Plan, Vec<ConfigError>> {
-    let plan = settle_as_asked(problem, config, arch, settled.clone());
-    if config.epilogue_warps.is_fixed() || plan.as_ref().is_ok_and(|plan| plan.epilogue.column_parts == 1) {
-        return plan;
-    }
-    let four = Config { epilogue_warps: Setting::Fixed(EpilogueWarps::Four), ..*config };
-    match (plan, settle_as_asked(problem, &four, arch, settled)) {
-        (Ok(plan), Ok(four)) if plan.stages < four.stages => Ok(four),
-        (Err(_), Ok(four)) => Ok(four),
-        (plan, _) => plan,
-    }
+    let beyond_stages = |plan: &Plan| {
+        let staging =
+            plan.epilogue.c.staging.map_or(0, |staging| plan.epilogue.column_parts * staging.half_bytes());
+        plan.epilogue.column_parts > 1 && staging > plan.stages * plan.smem.stage_bytes
+    };
+    // From registers four warps store C: eight are taken for a TMA store alone.
+    settle_store(config, config.store.unwrap_or_else(|| Store::Tma), beyond_stages, |store| {
+        let four = store == Store::Direct && config.epilogue_warps == Setting::Auto;
+        let epilogue_warps = if four { Setting::Fixed(EpilogueWarps::Four) } else { config.epilogue_warps };
+        settle_as_asked(problem, &Config { epilogue_warps, ..*config }, arch, settled.clone())
+    })
 }
 
+/// The same, with what is not settled left to the plan.
 fn settle_as_asked(
     problem: &Problem,
     config: &Config,

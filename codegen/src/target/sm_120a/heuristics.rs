@@ -40,7 +40,7 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     settle_store(
         asked,
         store,
-        |plan| plan.stages < STAGES,
+        |plan| plan.work.is_looped() && plan.stages < STAGES,
         |store| {
             let config = &Config { store: Setting::Fixed(store), ..*config };
             let mut rules = rules.clone();

@@ -54,7 +54,7 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     settle_store(
         asked,
         store,
-        |_| swap_ab,
+        |plan| plan.work.is_looped() && swap_ab,
         |store| {
             let config = &Config {
                 accumulators: Setting::Fixed(accumulators),
