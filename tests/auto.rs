@@ -31,10 +31,6 @@ const TOLERANCE: f64 = 1.08;
 /// Two parts of K of 32 columns are faster than any number of 128: no rule takes tiles that narrow.
 const NARROW: f64 = 1.2;
 
-/// K tiles of half the length gain up to 11 % where K is short, by prediction alone: every published kernel of this kind takes a
-/// whole span of 128 bytes.
-const HALF_SPAN: f64 = 1.12;
-
 #[test]
 fn a_small_search_finds_little_that_is_faster() {
     let held = vec![
@@ -44,7 +40,7 @@ fn a_small_search_finds_little_that_is_faster() {
         (problem([128, 1024, 2048], "mxfp8"), TOLERANCE),
         (problem([256, 1024, 2048], "nvfp4"), TOLERANCE),
         (problem([32, 768, 2048], "e4m3"), TOLERANCE),
-        (problem([256, 4096, 2048], "mxfp4"), HALF_SPAN),
+        (problem([256, 4096, 2048], "mxfp4"), TOLERANCE),
     ];
     let held = sample::of(held, 4);
     let depth = Depth { seeds: 6, rounds: 1, width: 6 };

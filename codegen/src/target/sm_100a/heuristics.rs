@@ -4,7 +4,7 @@ use super::{MMA_ROWS, Tcgen05, columns, legalize, load, neighbours, shares};
 use crate::arch::Arch;
 use crate::config::{
     AReuse, Accumulators, Config, CtaGroup, EpilogueWarps, Multicast, Schedule, Setting, SfLoad, Store,
-    Switch, Tile,
+    Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::heuristics::{FEW_TOKENS, Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
@@ -14,6 +14,7 @@ use crate::plan::draft::{Draft, Settled};
 use crate::problem::{Problem, Shape};
 use crate::target::Target;
 use crate::target::fragments::settle_store;
+use std::ops::RangeInclusive;
 
 /// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -50,7 +51,10 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
             return Ok(plan);
         }
     }
-    let (config, settled, _) = sides(group);
+    let (config, mut settled, _) = sides(group);
+    if config.tile == Setting::Auto && takes_half_spans(problem, &config, arch, &settled) {
+        settled.tile.k /= 2;
+    }
     columns::choose(problem, &config, arch, &settled, |config, settled| plan(config, settled).ok())
         .map_or_else(|| plan(&config, settled), Ok)
 }
@@ -147,6 +151,25 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
         true => (Tile { m, n: 64, k }, Rule::NarrowTile),
         false => (Tile { m, n: 128, k }, Rule::WideTile),
     }
+}
+
+/// Whole K tiles of 4-bit operands from and up to which half as long ones are taken.
+const HALF_SPANS: RangeInclusive<u32> = 6..=16;
+
+/// Whether K tiles of 4-bit operands have 64 bytes a row, and not 128: where a CTA has one tile and K is short. The pipeline fills and
+/// drains once, in smaller steps. A longer K is bound by MMAs, whose loop issues more instructions then.
+fn takes_half_spans(problem: &Problem, config: &Config, arch: Arch, settled: &Settled) -> bool {
+    let Tile { m, n, k } = settled.tile;
+    let tiles = usual_tiles(problem.shape, m) * u64::from(problem.shape.n.div_ceil(n));
+    let one_tile = tiles * u64::from(config.group().ctas()) <= u64::from(sms(config, arch));
+    let spans = k * kind(problem).container_bits() == 128 * 8;
+    kind(problem).container_bits() == 4
+        && spans
+        && one_tile
+        && !settled.swap_ab
+        && settled.strategy == Strategy::Interleaved
+        && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile))
+        && HALF_SPANS.contains(&problem.shape.k.div_ceil(k))
 }
 
 /// Whether weights take the MMA's row side: where it was asked for, or where it was not ruled out and
