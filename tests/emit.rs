@@ -70,7 +70,7 @@ fn batches_and_groups_are_emitted_and_swept() {
     // Without a shape M is the rows of all groups.
     assert_eq!(emit(&[&groups[..], out, &["--no-verify"]].concat()), Ok(true));
     assert_eq!(emit(&[&groups[..], shape, &["--explain"]].concat()), Ok(true));
-    assert_eq!(emit(&[&groups[..], shape, &["--explain", "--store", "tma"]].concat()), Ok(false));
+    assert_eq!(emit(&[&groups[..], shape, &["--explain", "--schedule", "stream_k"]].concat()), Ok(false));
     let knob = ["--sweep", "--sweep-knob", "schedule=persistent;dynamic;stream_k"];
     assert_eq!(emit(&[&groups[..], shape, &knob].concat()), Ok(true));
     assert_eq!(emit(&[&["--batch", "3"], &shape[..], &knob].concat()), Ok(true));

@@ -14,7 +14,12 @@ use silumin_testkit::sample;
 type Knobs = &'static [(&'static str, &'static str)];
 
 fn spec(shape: Shape, formats: [&str; 3], knobs: &[(&str, &str)]) -> Spec {
+    spec_for(Arch::Sm100a, shape, formats, knobs)
+}
+
+fn spec_for(arch: Arch, shape: Shape, formats: [&str; 3], knobs: &[(&str, &str)]) -> Spec {
     let mut file = SpecFile::new(shape);
+    file.arch = arch.to_string();
     let [a, b, c] = formats.map(str::to_owned);
     file.formats = FormatNames { a, b, c, ..FormatNames::default() };
     for (knob, value) in knobs {
@@ -23,14 +28,17 @@ fn spec(shape: Shape, formats: [&str; 3], knobs: &[(&str, &str)]) -> Spec {
     file.read().unwrap().0
 }
 
-fn plan(spec: &Spec, shape: Shape) -> Plan {
-    let plan = spec.plan(shape, Arch::Sm100a);
+fn plan(spec: &Spec, shape: Shape, arch: Arch) -> Plan {
+    let plan = spec.plan(shape, arch);
     plan.unwrap_or_else(|errors| panic!("{shape}, {}: {errors:?}", spec.config))
 }
 
 fn device() -> Device {
     silumin_testkit::strict(Arch::Sm100a, Default::default())
 }
+
+/// Chips with each way to multiply.
+const CHIPS: [Arch; 3] = [Arch::Sm90a, Arch::Sm100a, Arch::Sm120a];
 
 const NVFP4: [&str; 3] = ["nvfp4", "nvfp4", "f16"];
 const FORMATS: [[&str; 3]; 5] = [
@@ -41,14 +49,17 @@ const FORMATS: [[&str; 3]; 5] = [
     ["mxfp8", "mxfp4", "mxfp8"],
 ];
 
-/// One CTA a tile, pairs, and weights on the MMA's row side, each with one item a cluster and with several.
-const SIDES: [Knobs; 6] = [
+/// One CTA a tile, pairs, and weights on the MMA's row side, each with one item a cluster and with several; both ways that C leaves.
+const SIDES: [Knobs; 9] = [
     &[("swap_ab", "off"), ("cta_group", "1")],
     &[("swap_ab", "off"), ("cta_group", "1"), ("schedule", "persistent"), ("sms", "3")],
     &[("cta_group", "2"), ("schedule", "persistent"), ("sms", "4")],
     &[("cta_group", "2"), ("schedule", "dynamic")],
     &[("swap_ab", "on"), ("schedule", "persistent"), ("sms", "2")],
     &[("swap_ab", "on"), ("cta_group", "2")],
+    &[("swap_ab", "off"), ("cta_group", "1"), ("schedule", "persistent"), ("sms", "3"), ("store", "direct")],
+    &[("swap_ab", "on"), ("schedule", "persistent"), ("sms", "2"), ("store", "tma")],
+    &[("cta_group", "2"), ("store", "tma")],
 ];
 
 /// Everything else that there is, once each.
@@ -94,6 +105,7 @@ fn sizes() -> Vec<(u32, Vec<u32>)> {
 }
 
 struct Run {
+    arch: Arch,
     spec: Spec,
     shape: Shape,
     sizes: Option<Vec<u32>>,
@@ -102,7 +114,7 @@ struct Run {
 impl Run {
     fn grouped(m: u32, n: u32, sizes: &[u32], formats: [&str; 3], knobs: &[(&str, &str)]) -> Run {
         let shape = Shape::new(m, n, 512).grouped(sizes.len() as u32);
-        Run { spec: spec(shape, formats, knobs), shape, sizes: Some(sizes.to_vec()) }
+        Run { arch: Arch::Sm100a, spec: spec(shape, formats, knobs), shape, sizes: Some(sizes.to_vec()) }
     }
 
     fn inputs(&self, seed: u64) -> DualGemmInputs {
@@ -112,9 +124,11 @@ impl Run {
 
     /// What is wrong, if anything: results, bytes, MMAs.
     fn fault(&self) -> Option<String> {
-        let Run { spec, shape, sizes } = self;
-        let place = || format!("{shape}, {sizes:?}, {}, {}", spec.formats, spec.config);
-        let kernel = match DualGemm::new(spec.clone()).load(&device(), *shape) {
+        let Run { arch, spec, shape, sizes } = self;
+        let place = || format!("{arch}, {shape}, {sizes:?}, {}, {}", spec.formats, spec.config);
+        let kernel = match DualGemm::new(spec.clone())
+            .load(&silumin_testkit::strict(*arch, Default::default()), *shape)
+        {
             Ok(kernel) => kernel,
             Err(error) => return Some(format!("{}: {error}", place())),
         };
@@ -124,7 +138,7 @@ impl Run {
             Ok(verification) => return Some(format!("{}: {}", place(), verification.check)),
             Err(error) => return Some(format!("{}: {error}", place())),
         };
-        let plan = plan(spec, *shape);
+        let plan = plan(spec, *shape, *arch);
         let sizes = inputs.group_sizes().as_slice();
         let counted: Vec<_> = (verification.launch.launches.iter())
             .map(|s| [s.global_read + s.tma_read, s.global_written + s.tma_written])
@@ -191,6 +205,41 @@ fn groups_of_all_sizes_are_right_on_both_sides_of_the_mma() {
     judge_a_part(runs, 3);
 }
 
+/// Boxes of 16 and 32 rows, and of a tile of columns of C: groups end behind their first row, before their last, with them, and
+/// between them.
+#[test]
+fn boxes_in_which_groups_end_leave_the_next_group_s_rows_alone() {
+    let formats = [["bf16", "bf16", "bf16"], ["bf16", "bf16", "f32"], ["e4m3", "e4m3", "e4m3"]];
+    let sides: [Knobs; 6] = [
+        &[("swap_ab", "off")],
+        &[("swap_ab", "off"), ("schedule", "one_tile")],
+        &[("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2"), ("cache", "[c: evict_first]")],
+        &[("swap_ab", "on")],
+        &[("swap_ab", "on"), ("schedule", "persistent"), ("sms", "2")],
+        &[("swap_ab", "off"), ("strategy", "sequential"), ("schedule", "persistent"), ("sms", "2")],
+    ];
+    let sizes = [16, 17, 1, 0, 15, 33, 64, 127, 128, 31, 48, 190];
+    let mut runs = Vec::new();
+    for arch in CHIPS {
+        for formats in formats {
+            for knobs in sides {
+                // N in whole tiles, and one that ends inside of a box.
+                for n in [256, 208] {
+                    let knobs = [knobs, &[("store", "tma")]].concat();
+                    let shape = Shape::new(700, n, 512).grouped(sizes.len() as u32);
+                    let spec = spec_for(arch, shape, formats, &knobs);
+                    if spec.plan(shape, arch).is_ok() {
+                        runs.push(Run { arch, spec, shape, sizes: Some(sizes.to_vec()) });
+                    }
+                }
+            }
+        }
+    }
+    // Columns of C leave Hopper's threads in elements of 16 bits alone.
+    assert!(runs.len() >= 3 * 3 * 4 * 2, "{}", runs.len());
+    judge_a_part(runs, 3);
+}
+
 #[test]
 fn every_knob_goes_with_groups_or_says_why_not() {
     let mut runs = Vec::new();
@@ -210,7 +259,12 @@ fn batches_are_right_on_both_sides_of_the_mma() {
             for knobs in SIDES {
                 for (m, n) in [(256, 256), (130, 328)] {
                     let shape = Shape::new(m, n, 512).batch(count);
-                    runs.push(Run { spec: spec(shape, *formats, knobs), shape, sizes: None });
+                    runs.push(Run {
+                        arch: Arch::Sm100a,
+                        spec: spec(shape, *formats, knobs),
+                        shape,
+                        sizes: None,
+                    });
                 }
             }
         }
@@ -225,7 +279,7 @@ fn batches_are_right_on_both_sides_of_the_mma() {
     ];
     for knobs in TURNED.into_iter().chain(others) {
         let shape = Shape::new(203, 328, 512).batch(2);
-        runs.push(Run { spec: spec(shape, NVFP4, knobs), shape, sizes: None });
+        runs.push(Run { arch: Arch::Sm100a, spec: spec(shape, NVFP4, knobs), shape, sizes: None });
     }
     // Prime to the numbers of formats, sides and shapes, so that a part has all of them.
     judge_a_part(runs, 5);
@@ -258,7 +312,7 @@ fn vectors_are_those_of_the_row_and_of_its_group() {
                     ..Spec::new(gates[gate].parse().unwrap(), &[Arch::Sm100a]).unwrap()
                 };
                 if legal(&spec, shape) {
-                    runs.push(Run { spec, shape, sizes });
+                    runs.push(Run { arch: Arch::Sm100a, spec, shape, sizes });
                 }
             }
         }
@@ -333,7 +387,8 @@ fn rows_of_no_group_are_neither_read_for_a_result_nor_written() {
     let shape = Shape::new(400, 200, 512).grouped(3);
     for formats in [["mxfp8", "mxfp8", "bf16"], ["bf16", "bf16", "f32"]] {
         for knobs in SIDES {
-            let run = Run { spec: spec(shape, formats, knobs), shape, sizes: Some(vec![130, 0, 77]) };
+            let spec = spec(shape, formats, knobs);
+            let run = Run { arch: Arch::Sm100a, spec, shape, sizes: Some(vec![130, 0, 77]) };
             let inputs = run.inputs(11);
             let device = device();
             let operands = DeviceOperands::upload(&device, &inputs).unwrap();

@@ -143,7 +143,7 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
             }
         }
     }
-    assert_eq!(cases.len(), 123);
+    assert_eq!(cases.len(), 126);
     let faults = silumin_testkit::faults(&cases, |index, (formats, gate, shape, knobs)| {
         let name = format!("{gate}, {formats}, {shape}, {knobs:?}");
         let spec = spec(*formats, gate, knobs);

@@ -1,7 +1,8 @@
-"""Prints MLP blocks, or experts of a mixture, beside PyTorch's as a Markdown table.
+"""Prints MLP blocks, or experts of a mixture, beside PyTorch's or DeepGEMM's as a Markdown table.
 
     python3 mlp_table.py ours.json torch.json        # of `gpu --mlp --json` and of `torch_mlp.py --json`
     python3 mlp_table.py ours.json torch.json        # of `gpu --experts --json` and of `torch_experts.py --json`
+    python3 mlp_table.py ours.json deepgemm.json     # of `gpu --experts --json` and of `deepgemm_experts.py --json`
 """
 
 import json
@@ -13,9 +14,33 @@ def mean(ratios):
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
+def key(row):
+    return tuple(row.get(name) for name in ("hidden", "features", "experts", "top_k", "tokens"))
+
+
+def deepgemm(ours, theirs):
+    """Whole layers beside DeepGEMM's two GEMMs."""
+    weights = {"bf16": "bf16", "fp8": "e4m3_128x128"}
+    silumin = {(key(row), row["weights"]): row["us"] for row in ours["rows"]}
+    print("| layer | weights | tokens | DeepGEMM, two GEMMs | its layout | our layer | ratio |\n|---|---|---|---|---|---|---|")
+    ratios = {}
+    for row in theirs["rows"]:
+        name = weights[row["format"]]
+        if (key(row), name) not in silumin or row["us"] is None:
+            continue
+        hidden, features, experts, top_k, tokens = key(row)
+        layout = next(way for way in ("contiguous", "masked") if row[way].get("us") == row["us"])
+        us = silumin[key(row), name]
+        ratios.setdefault(name, []).append(us / row["us"])
+        print(f"| {hidden} x {features}, {top_k} of {experts} | {name} | {tokens} | {row['us']:.1f} | {layout} | {us:.1f} | {us / row['us']:.2f} |")
+    for name, of in ratios.items():
+        print(f"\n{name}: geometric mean {mean(of):.2f}, from {min(of):.2f} to {max(of):.2f}")
+
+
 def main():
     ours, torch = (json.load(open(path)) for path in sys.argv[1:3])
-    key = lambda row: tuple(row.get(name) for name in ("hidden", "features", "experts", "top_k", "tokens"))
+    if "deep_gemm" in torch:
+        return deepgemm(ours, torch)
     theirs = {key(row): row for row in torch["rows"]}
     ranks, ratios = ours["rows"][0].get("ranks", 1), {}
     one = "us" if "experts" in ours["rows"][0] else "one_us"

@@ -82,7 +82,7 @@ const REFUSED: &[(&str, &[&str])] = &[
         &[
             "--schedule 'split_k(99)'",
             "--schedule 'cluster_split_k(3)'",
-            "--schedule one_tile --groups 5,6 --shape 11,4096,7168 --store tma",
+            "--schedule stream_k --groups 5,6 --shape 11,4096,7168",
             "--consumers ping_pong --schedule one_tile --arch sm_90a",
             "--sms 500",
             "--multicast 'a(3)'",

@@ -135,15 +135,15 @@ pub fn steps(size: Size) -> Vec<Step> {
             "R1: the arrival that frees accumulators; R5: the shared columns",
             "R1: the arrival that frees accumulators under load (error 719 has been seen on Blackwell elsewhere)",
             vec![
-                case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 1"),
-                case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 2"),
-                case(square, "cta_group = 1; tile = [128, 128, 256]; schedule = persistent; sms = 2; accumulator_buffers = overlapped")
+                case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 1; store = direct"),
+                case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 2; store = direct"),
+                case(square, "cta_group = 1; tile = [128, 128, 256]; schedule = persistent; sms = 2; accumulator_buffers = overlapped; store = direct")
                     .adds("R5: overlapped accumulators of two products"),
-                case(square, "cta_group = 2; tile = [256, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 1")
+                case(square, "cta_group = 2; tile = [256, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 1; store = direct")
                     .adds("R1: an arrival on the leader's barrier frees accumulators"),
-                case(square, "cta_group = 2; tile = [256, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 2")
+                case(square, "cta_group = 2; tile = [256, 64, 256]; schedule = persistent; sms = 2; accumulator_buffers = 2; store = direct")
                     .adds("R1"),
-                case(square, "cta_group = 2; tile = [256, 128, 256]; schedule = persistent; sms = 2; accumulator_buffers = overlapped")
+                case(square, "cta_group = 2; tile = [256, 128, 256]; schedule = persistent; sms = 2; accumulator_buffers = overlapped; store = direct")
                     .adds("R1 and R5: overlapped accumulators of two products in a pair"),
             ],
         ),
@@ -153,8 +153,8 @@ pub fn steps(size: Size) -> Vec<Step> {
             "the answer's bytes and its barrier; for the pair the multicast of the answer",
             "the last request, whose answer nobody waits for",
             vec![
-                case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = dynamic"),
-                case(square, "cta_group = 2; tile = [256, 64, 256]; schedule = dynamic")
+                case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = dynamic; store = direct"),
+                case(square, "cta_group = 2; tile = [256, 64, 256]; schedule = dynamic; store = direct")
                     .adds("R1, and the answer's multicast to both CTAs"),
             ],
         ),
@@ -179,6 +179,8 @@ pub fn steps(size: Size) -> Vec<Step> {
                 // More CTAs than SMs, so that the chip runs two on one.
                 case(Shape::new(1024, 2048, 512), "cta_group = 1; tile = [128, 64, 256]; schedule = one_tile; ctas_per_sm = 2")
                     .adds("two CTAs on an SM, with 256 columns of tensor memory each"),
+                case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = persistent; sms = 2; store = tma")
+                    .adds("TMA stores of tiles that follow each other"),
             ],
         ),
         step(
@@ -211,6 +213,9 @@ pub fn steps(size: Size) -> Vec<Step> {
                 plain(Shape::new(256, 128, 512), "tile = [128, 64, 256]; store = direct(16x256b, 8)")
                     .adds("16x256b loads"),
                 case(square, "cta_group = 2; tile = [256, 64, 256]; pdl = on").adds("programmatic dependent launch"),
+                case(Shape::new(500, 256, 512).grouped(4), "cta_group = 1; tile = [128, 64, 256]; store = direct"),
+                case(Shape::new(500, 256, 512).grouped(4), "cta_group = 1; tile = [128, 64, 256]; store = tma")
+                    .adds("boxes in which groups end"),
                 case(Shape::new(512, 256, 512).grouped(4), "cta_group = 2; tile = [256, 64, 256]; schedule = dynamic; pdl = on")
                     .adds("R4: launch control, programmatic launch and groups in one kernel"),
             ],

@@ -78,8 +78,8 @@ knobs! {
     sms: Setting<u32> = [Value::new("1..", "So many SMs.", EVERYWHERE.draw("2|3|5|8"))],
     /// L2 eviction hints for each operand. Auto: weights `evict_first` while all tiles that share them run in one wave, else none.
     cache: Setting<CacheHints>,
-    /// How C leaves the SM. Auto: `direct`; on sm_100a `tma` where auto takes 8 epilogue warps; on sm_90a and sm_120a `tma` wherever TMA
-    /// can.
+    /// How C leaves the SM. Auto: `direct`; on sm_100a `tma` where auto takes 8 epilogue warps, or a CTA has several tiles; on sm_90a
+    /// and sm_120a `tma` wherever TMA can.
     store: Setting<Store>,
     /// Programmatic dependent launch: the kernel starts while its predecessor in the stream ends, and waits for it before it reads or
     /// writes global memory.

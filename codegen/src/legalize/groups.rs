@@ -1,7 +1,7 @@
 //! What batches and groups of rows rule out.
 
 use super::SIZE_LIMIT;
-use crate::config::{Config, Schedule, Setting, Store, Strategy};
+use crate::config::{Config, Schedule, Setting, Strategy};
 use crate::error::ConfigError;
 use crate::problem::{GROUP_LIMIT, Groups, Problem};
 
@@ -59,13 +59,6 @@ pub(crate) fn check_knobs(
         errors.push(ConfigError::OutputScales { knob: "swap_ab", format, reason });
     }
     let mut refuse = |knob, value, reason| errors.push(ConfigError::GroupsOfRows { knob, value, reason });
-    if config.store == Setting::Fixed(Store::Tma) {
-        refuse(
-            "store",
-            "tma",
-            "a box is stored whole, and the rows behind a group's last one are the next group's",
-        );
-    }
     if config.schedule == Setting::Fixed(Schedule::StreamK) {
         refuse(
             "schedule",

@@ -303,6 +303,18 @@ impl Staging {
         self.span.saturating_sub(1)
     }
 
+    /// Threads that fill boxes together.
+    #[cfg(feature = "render")]
+    pub(crate) fn threads(&self) -> u32 {
+        32 * self.warps
+    }
+
+    /// Units of 16 bytes in a row of a box.
+    #[cfg(feature = "render")]
+    pub(crate) fn units(&self) -> u32 {
+        self.span / 16
+    }
+
     /// Bytes of the boxes of four warps: the next four may have the other half of the columns.
     pub(crate) fn half_bytes(&self) -> u32 {
         4 * self.warp_bytes

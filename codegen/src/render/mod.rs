@@ -190,7 +190,9 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
     if role == Role::Gate {
         parameters.extend(buffer(WorkspaceKind::Product2));
     }
-    if role != Role::Product && (plan.epilogue.c.staging.is_none() || role == Role::Gate) {
+    // Rows at a group's end leave by address.
+    let by_address = plan.epilogue.c.staging.is_none() || plan.problem.shape.groups.by_rows();
+    if role != Role::Product && (by_address || role == Role::Gate) {
         parameters.push(Parameter::Pointer(Operand::C));
     }
     if role != Role::Product && plan.problem.formats.c.scales().is_some() {

@@ -81,7 +81,6 @@ pub(super) fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, sw
     let bits = problem.formats.c.bits();
     let row_bits = u64::from(problem.shape.n) * u64::from(bits);
     let boxed = strategy != Strategy::TwoPass
-        && !problem.shape.groups.by_rows()
         && row_bits.is_multiple_of(128)
         && match swap_ab {
             true => bits == STAGED_BITS && tile.m > LEAST_STAGED,

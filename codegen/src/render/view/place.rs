@@ -32,7 +32,7 @@ pub(crate) struct PlaceView {
     pub c_row: &'static str,
     /// Where the gate's columns start in its vectors.
     pub vector_start: &'static str,
-    /// Dimensions of C's tensor map, and its coordinates but the innermost.
+    /// Dimensions of C's tensor map, and its coordinates but the innermost; with groups of rows, the first row of a box.
     pub c_rank: u32,
     pub c_box_row: &'static str,
     pub c_box_column: &'static str,
@@ -64,10 +64,11 @@ impl PlaceView {
             ..
         } = *facts;
         let shape = p.problem.shape;
+        let by_rows = shape.groups.by_rows();
         // Elements at the thread's own place in C are stored or read beside C.
         let keeps = facts.keeps(p) || matrix_inputs;
         let pads = facts.scale_pads(p);
-        let m_limit = if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
+        let m_limit = if by_rows { "%group_rows".to_owned() } else { shape.m.to_string() };
         PlaceView {
             chunk,
             lanes,
@@ -124,9 +125,17 @@ impl PlaceView {
                 (false, _) if lanes.is_some() => "%thread_column",
                 (false, _) => "%column0",
             },
-            c_rank: GroupsView::rank(several.then_some(shape.groups.count())),
-            c_box_row: if several { "%row0, %group" } else { "%row0" },
-            c_box_column: if several { "%column0, %group" } else { "%column0" },
+            c_rank: GroupsView::rank((several && !by_rows).then_some(shape.groups.count())),
+            c_box_row: match several {
+                _ if by_rows => "%c_first",
+                true => "%row0, %group",
+                false => "%row0",
+            },
+            c_box_column: match several {
+                _ if by_rows => "%c_first",
+                true => "%column0, %group",
+                false => "%column0",
+            },
             c_column: match p.swap_ab {
                 true => "%row",
                 false if lanes.is_some() => "%thread_column",

@@ -59,6 +59,9 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
         .map_or_else(|| plan(&config, settled), Ok)
 }
 
+/// Fewest stages that a plan with several tiles for each CTA has for a TMA store, where stores from registers leave it more.
+const LEAST_STAGES: u32 = 4;
+
 /// A plan of what was settled, if it is legal and fits. Eight epilogue warps are not worth a stage, which the staging of their store
 /// costs where it does not fit over the stages.
 fn settle(
@@ -67,16 +70,24 @@ fn settle(
     arch: Arch,
     settled: &Settled,
 ) -> Result<Plan, Vec<ConfigError>> {
-    let beyond_stages = |plan: &Plan| {
+    let counts_stages = |plan: &Plan| {
         let staging =
             plan.epilogue.c.staging.map_or(0, |staging| plan.epilogue.column_parts * staging.half_bytes());
-        plan.epilogue.column_parts > 1 && staging > plan.stages * plan.smem.stage_bytes
+        match plan.epilogue.column_parts {
+            1 => plan.work.is_looped() && plan.stages < LEAST_STAGES,
+            _ => staging > plan.stages * plan.smem.stage_bytes,
+        }
     };
     // From registers four warps store C: eight are taken for a TMA store alone.
-    settle_store(config, config.store.unwrap_or_else(|| Store::Tma), beyond_stages, |store| {
+    settle_store(config, config.store.unwrap_or_else(|| Store::Tma), counts_stages, |store| {
+        let direct = store == Store::Direct && config.store == Setting::Auto;
         let four = store == Store::Direct && config.epilogue_warps == Setting::Auto;
-        let epilogue_warps = if four { Setting::Fixed(EpilogueWarps::Four) } else { config.epilogue_warps };
-        settle_as_asked(problem, &Config { epilogue_warps, ..*config }, arch, settled.clone())
+        let config = Config {
+            store: if direct { Setting::Fixed(store) } else { config.store },
+            epilogue_warps: if four { Setting::Fixed(EpilogueWarps::Four) } else { config.epilogue_warps },
+            ..*config
+        };
+        settle_as_asked(problem, &config, arch, settled.clone())
     })
 }
 

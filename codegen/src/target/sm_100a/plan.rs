@@ -92,7 +92,11 @@ impl Isa for Tcgen05 {
     }
 
     fn store(&self, draft: &Draft<'_>) -> (Store, Option<Rule>) {
-        match self.column_parts() > 1 && leaves_in_boxes(draft) {
+        let boxed = match self.column_parts() {
+            1 => tiles_leave_in_boxes(draft),
+            _ => leaves_in_boxes(draft),
+        };
+        match boxed {
             true => (Store::Tma, Some(Rule::RowsLeaveInBoxes)),
             false => (draft.store, None),
         }
@@ -323,18 +327,39 @@ fn epilogue_warps(draft: &Draft<'_>) -> (EpilogueWarps, Rule) {
 }
 
 /// Whether two warps' halves of C are stored by TMA: if that was asked for; else where a CTA has one tile, whose staging lies over
-/// the stages. Rows of C, and of half a tile, have to be whole units of 16 bytes.
+/// the stages.
 fn leaves_in_boxes(draft: &Draft<'_>) -> bool {
-    let (shape, bits) = (draft.problem.shape, draft.problem.formats.c.bits());
-    let whole = |columns: u32| (u64::from(columns) * u64::from(bits)).is_multiple_of(128);
-    let by_rows = !draft.swap_ab && draft.strategy != Strategy::TwoPass;
+    let half = draft.tile.n / 2;
     match draft.asked.store {
-        Setting::Fixed(store) => store == Store::Tma && (!by_rows || whole(draft.tile.n / 2)),
+        Setting::Fixed(store) => store == Store::Tma && (!has_rows(draft) || are_units(draft, half)),
         Setting::Auto => {
-            let one_tile = !draft.work.is_looped() && !draft.work.has_ranges() && !shape.groups.by_rows();
-            one_tile && by_rows && whole(shape.n) && whole(draft.tile.n / 2)
+            let one_tile = !draft.work.is_looped() && !draft.work.has_ranges();
+            one_tile && !draft.problem.shape.groups.by_rows() && rows_are_units(draft, half)
         }
     }
+}
+
+/// Whether four warps store C by TMA without being asked: where a CTA has several tiles. Stores from registers take longer than
+/// the MMAs of a tile if K is short.
+fn tiles_leave_in_boxes(draft: &Draft<'_>) -> bool {
+    let looped = draft.work.is_looped() && !draft.work.has_ranges();
+    let free = draft.asked.store == Setting::Auto && draft.asked.ctas_per_sm() == 1;
+    free && looped && rows_are_units(draft, draft.tile.n)
+}
+
+/// Whether threads of the epilogue have rows of C.
+fn has_rows(draft: &Draft<'_>) -> bool {
+    !draft.swap_ab && draft.strategy != Strategy::TwoPass
+}
+
+/// Whether threads have rows of C, which are whole units of 16 bytes, and so are `columns` of a tile.
+fn rows_are_units(draft: &Draft<'_>, columns: u32) -> bool {
+    has_rows(draft) && are_units(draft, draft.problem.shape.n) && are_units(draft, columns)
+}
+
+/// Whether a row of `columns` of C is whole units of 16 bytes.
+fn are_units(draft: &Draft<'_>, columns: u32) -> bool {
+    (u64::from(columns) * u64::from(draft.problem.formats.c.bits())).is_multiple_of(128)
 }
 
 /// Tiles of C in flight, and columns of C that they share: what was asked for, or two where that helps and fits.
