@@ -63,7 +63,7 @@ const SIDES: [Knobs; 9] = [
 ];
 
 /// Everything else that there is, once each.
-const TURNED: [Knobs; 20] = [
+const TURNED: [Knobs; 23] = [
     &[("strategy", "sequential"), ("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2")],
     &[("strategy", "second_fused"), ("swap_ab", "off")],
     &[("strategy", "second_fused"), ("swap_ab", "on"), ("schedule", "persistent"), ("sms", "2")],
@@ -83,6 +83,9 @@ const TURNED: [Knobs; 20] = [
     &[("sf_preload", "all"), ("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2")],
     &[("sf_preload", "ahead(2)"), ("cta_group", "2"), ("schedule", "persistent"), ("sms", "2")],
     &[("accumulators", "side_by_side"), ("cta_group", "2"), ("pdl", "on")],
+    &[("store", "tma"), ("schedule", "split_k(2)"), ("swap_ab", "off")],
+    &[("store", "tma"), ("strategy", "second_fused"), ("swap_ab", "off")],
+    &[("store", "tma"), ("multicast", "b(2)"), ("swap_ab", "off"), ("schedule", "one_tile")],
     &[
         ("swap_ab", "off"),
         ("schedule", "persistent"),
@@ -200,7 +203,7 @@ fn groups_of_all_sizes_are_right_on_both_sides_of_the_mma() {
             }
         }
     }
-    assert!(runs.len() >= 3 * 6 * 5 * 2 + 2 * 4 * 5, "{}", runs.len());
+    assert!(runs.len() >= 3 * 9 * 5 * 2 + 2 * 5 * 5, "{}", runs.len());
     // An odd number, so that a part has both N.
     judge_a_part(runs, 3);
 }
@@ -237,7 +240,7 @@ fn boxes_in_which_groups_end_leave_the_next_group_s_rows_alone() {
     }
     // Columns of C leave Hopper's threads in elements of 16 bits alone.
     assert!(runs.len() >= 3 * 3 * 4 * 2, "{}", runs.len());
-    judge_a_part(runs, 3);
+    judge_a_part(runs, 5);
 }
 
 #[test]
@@ -295,6 +298,7 @@ fn vectors_are_those_of_the_row_and_of_its_group() {
     for (gate, knobs) in [
         (0, &[("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2")][..]),
         (0, &[("cta_group", "2"), ("k_order", "split_tail(2)")]),
+        (0, &[("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2"), ("store", "tma")]),
         (0, &[("schedule", "cluster_split_k(2)"), ("swap_ab", "off")]),
         (0, &[("strategy", "second_fused"), ("swap_ab", "off")]),
         (0, &[("strategy", "two_pass")]),
@@ -317,7 +321,7 @@ fn vectors_are_those_of_the_row_and_of_its_group() {
             }
         }
     }
-    assert_eq!(runs.len(), 26);
+    assert_eq!(runs.len(), 28);
     judge(&runs);
 }
 

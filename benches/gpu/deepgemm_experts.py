@@ -132,8 +132,10 @@ def measure(layers, tokens, formats):
             both = Weights(experts, 2 * features, hidden, name == "fp8")
             down = Weights(experts, hidden, features, name == "fp8")
             for count in tokens:
+                torch.manual_seed(count)
                 sizes = experts_of(count, experts, top_k)
                 row = dict(hidden=hidden, features=features, experts=experts, top_k=top_k, tokens=count, format=name)
+                row["chosen"] = sum(size > 0 for size in sizes)
                 for layout in (contiguous, masked):
                     try:
                         (first, one), (second, other) = layout(both, sizes), layout(down, sizes)
@@ -143,7 +145,8 @@ def measure(layers, tokens, formats):
                         us = 1e6 * statistics.median(time_of(graph, calls) for _ in range(TURNS))
                         row[layout.__name__] = dict(us=us, error=max(one(), other()))
                     except (RuntimeError, AssertionError) as error:
-                        row[layout.__name__] = dict(refused=str(error).strip().splitlines()[-1][:200])
+                        said = str(error).strip().splitlines() or [type(error).__name__]
+                        row[layout.__name__] = dict(refused=said[-1][:200])
                 times = [row[way]["us"] for way in ("contiguous", "masked") if "us" in row[way]]
                 row["us"] = min(times) if times else None
                 print(text, name, count, "tokens:", row["us"], row["contiguous"], row["masked"], flush=True)

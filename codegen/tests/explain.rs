@@ -112,11 +112,11 @@ fn no_schedule_keeps_sms_busier_than_they_can_be() {
     }
 }
 
-/// The K order that was chosen, and the rule.
-fn k_order(shape: Shape, knobs: &[(&str, &str)]) -> (String, String) {
+/// What `auto` took for a knob, and why.
+fn choice(shape: Shape, knobs: &[(&str, &str)], knob: &str) -> (String, String) {
     let explanation = plan(shape, knobs).explain();
-    let choice = explanation.choices.into_iter().find(|choice| choice.knob == "k_order").unwrap();
-    (choice.value, choice.rule.unwrap())
+    let choice = explanation.choices.iter().find(|choice| choice.knob == knob).unwrap();
+    (choice.value.clone(), choice.rule.clone().unwrap_or_default())
 }
 
 #[test]
@@ -130,15 +130,15 @@ fn the_split_tail_hides_the_gate_where_a_cta_has_one_tile_and_k_is_long() {
         (Shape::new(512, 3072, 7168), 5),
         (Shape::new(256, 4096, 2048), 3),
     ] {
-        let (value, rule) = k_order(shape, &[]);
+        let (value, rule) = choice(shape, &[], "k_order");
         assert_eq!(value, format!("split_tail({tail})"), "{shape}");
         let gate = if shape.m == 512 { "takes 2048 cycles" } else { "takes 1024 cycles" };
         assert!(rule.contains(gate) && rule.contains(&format!("{tail} of")), "{rule}");
     }
-    let wide = k_order(long, &[("tile", "[256, 128, 256]")]).1;
+    let wide = choice(long, &[("tile", "[256, 128, 256]")], "k_order").1;
     assert!(wide.contains("GEMM 2 on a K tile 384") && wide.ends_with("hide 1920 of them"), "{wide}");
     // Never longer than the pipeline.
-    assert_eq!(k_order(long, &[("stages", "2")]).0, "split_tail(2)");
+    assert_eq!(choice(long, &[("stages", "2")], "k_order").0, "split_tail(2)");
     for (shape, knobs, says) in [
         (Shape::new(256, 4096, 1024), &[][..], "there are 4 K tiles"),
         (
@@ -151,9 +151,39 @@ fn the_split_tail_hides_the_gate_where_a_cta_has_one_tile_and_k_is_long() {
         (long, &[("accumulators", "side_by_side")], "an MMA for each product"),
         (long, &[("strategy", "sequential")], "an MMA for each product"),
     ] {
-        let (value, rule) = k_order(shape, knobs);
+        let (value, rule) = choice(shape, knobs, "k_order");
         assert_eq!(value, "forward", "{shape}, {knobs:?}");
         assert!(rule.contains(says), "{shape}, {knobs:?}: {rule}");
+    }
+}
+
+#[test]
+fn tiles_that_follow_each_other_leave_by_tma_unless_stages_are_few() {
+    let boxes = (Shape::new(8192, 2048, 768), &[][..]);
+    let wide: &[(&str, &str)] =
+        &[("tile", "[128, 128, 512]"), ("cta_group", "1"), ("schedule", "persistent")];
+    let few = (Shape::new(8192, 2048, 4096), wide);
+    for ((shape, knobs), value, why) in
+        [(boxes, "tma", "through SMEM"), (few, "direct", "fewer than four stages")]
+    {
+        let (store, rule) = choice(shape, knobs, "store");
+        assert!(store == value && rule.contains(why), "{shape}: {store}, {rule}");
+        let (warps, rule) = choice(shape, knobs, "epilogue_warps");
+        assert!(warps == "4" && rule.contains("overlap"), "{shape}: {warps}, {rule}");
+    }
+}
+
+#[test]
+fn a_short_k_takes_half_spans_and_says_so() {
+    let shape = Shape::new(256, 3072, 4096);
+    for (shape, knobs, tile, why) in [
+        (shape, &[][..], "[256, 64, 128]", "half of a 128-byte"),
+        (shape, &[("stages", "5")], "[256, 64, 256]", "one 128-byte"),
+        (Shape { k: 7168, ..shape }, &[], "[256, 64, 256]", "one 128-byte"),
+        (shape.grouped(2), &[("swap_ab", "off")], "256]", ""),
+    ] {
+        let (value, rule) = choice(shape, knobs, "tile");
+        assert!(value.ends_with(tile) && rule.contains(why), "{shape}, {knobs:?}: {value}, {rule}");
     }
 }
 

@@ -46,7 +46,6 @@ fn tensors_are_those_of_all_matrices() {
 fn what_only_the_device_knows_rules_knobs_out() {
     let grouped = SHAPE.grouped(4);
     for (knob, value, reason) in [
-        ("store", "tma", "next group's"),
         ("schedule", "stream_k", "only the device knows"),
         ("strategy", "two_pass", "only the device knows"),
     ] {
@@ -159,5 +158,5 @@ fn brackets_take_them_beside_a_shape() {
     refused("shape = [300, 200, 416], groups = 5, batch = 5", "leave one out");
     refused("shape = [300, 200, 416], groups = many", "groups");
     refused("shape = [300, 200, 416], groups = 0", "groups = 0 is not between");
-    refused("shape = [300, 200, 416], groups = 4, store = tma", "with groups of rows");
+    refused("shape = [300, 200, 416], groups = 4, schedule = stream_k", "with groups of rows");
 }

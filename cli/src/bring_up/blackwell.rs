@@ -213,8 +213,8 @@ pub fn steps(size: Size) -> Vec<Step> {
                 plain(Shape::new(256, 128, 512), "tile = [128, 64, 256]; store = direct(16x256b, 8)")
                     .adds("16x256b loads"),
                 case(square, "cta_group = 2; tile = [256, 64, 256]; pdl = on").adds("programmatic dependent launch"),
-                case(Shape::new(500, 256, 512).grouped(4), "cta_group = 1; tile = [128, 64, 256]; store = direct"),
-                case(Shape::new(500, 256, 512).grouped(4), "cta_group = 1; tile = [128, 64, 256]; store = tma")
+                case(Shape::new(500, 256, 512).grouped(4), "cta_group = 1; tile = [128, 64, 256]; schedule = persistent; sms = 2; store = direct"),
+                case(Shape::new(500, 256, 512).grouped(4), "cta_group = 1; tile = [128, 64, 256]; schedule = persistent; sms = 2; store = tma")
                     .adds("boxes in which groups end"),
                 case(Shape::new(512, 256, 512).grouped(4), "cta_group = 2; tile = [256, 64, 256]; schedule = dynamic; pdl = on")
                     .adds("R4: launch control, programmatic launch and groups in one kernel"),

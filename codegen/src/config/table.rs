@@ -24,9 +24,9 @@ const WGMMA: Samples = Samples::WGMMA;
 knobs! {
     /// Kernels that compute C together. Auto: `interleaved`.
     strategy: Setting<Strategy>,
-    /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 rows (256 for a pair), one 128-byte span of K, and the
-    /// columns that leave the busiest SM the least work; on sm_90a the 64 or 128 rows and the columns that are estimated to take
-    /// the least time.
+    /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 rows (256 for a pair), one 128-byte span of K, or half of
+    /// one where K is short and has 4 bits, and the columns that leave the busiest SM the least work; on sm_90a the 64 or 128 rows
+    /// and the columns that are estimated to take the least time.
     tile: Setting<Tile>,
     /// CTAs that issue one MMA together: 1, or a cluster of 2 along M. Auto: 2 if M is more than one CTA's 128 rows and no other
     /// knob that is set rules it out.

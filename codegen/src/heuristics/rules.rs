@@ -95,6 +95,7 @@ pub(crate) enum Rule {
     TurnedInSmem,
     RowsLeaveWhole,
     RowsLeaveInBoxes,
+    StagesMatter,
 }
 
 impl Rule {
@@ -130,13 +131,15 @@ impl Rule {
             }
             Rule::WideTile => {
                 return format!(
-                    "N = 128: with 64 there would be more CTAs than {sms} SMs, or MMAs of 2N; K is one 128-byte swizzle span of a row, or the problem's"
+                    "N = 128: with 64 there would be more CTAs than {sms} SMs, or MMAs of 2N; {}",
+                    whole_or_half_span(plan)
                 );
             }
             Rule::LeastWork => {
                 return format!(
-                    "N = {} leaves the busiest of {sms} SMs the least work; K is one 128-byte swizzle span of a row, or the problem's",
-                    plan.tile.n
+                    "N = {} leaves the busiest of {sms} SMs the least work; {}",
+                    plan.tile.n,
+                    whole_or_half_span(plan)
                 );
             }
             Rule::WarpgroupColumns => {
@@ -298,12 +301,21 @@ impl Rule {
             Rule::TurnedInSmem => {
                 "a thread has columns of C: through SMEM, where they are turned, rows leave whole"
             }
+            Rule::StagesMatter => "from registers: staging would leave fewer than four stages",
             Rule::RowsLeaveInBoxes => {
                 "through SMEM: a row of C for each thread would be a line of L1 for each store"
             }
             Rule::RowsLeaveWhole => "a thread has two columns side by side: through SMEM, rows leave whole",
         };
         text.to_owned()
+    }
+}
+
+/// How K of a tile is chosen on sm_100a.
+fn whole_or_half_span(plan: &Plan) -> &'static str {
+    match plan.tile.k * plan.kind.container_bits() == 64 * 8 && plan.k_loop.tiles > 1 {
+        true => "K is half of a 128-byte swizzle span of a row: it is short",
+        false => "K is one 128-byte swizzle span of a row, or the problem's",
     }
 }
 

@@ -33,6 +33,11 @@ pub(crate) struct StoreView {
 }
 
 impl StoreView {
+    /// Whether columns of a tile can lie beyond N.
+    pub fn n_ragged(&self, p: &Plan) -> bool {
+        if p.swap_ab { p.epilogue.rows_ragged } else { p.epilogue.columns_ragged }
+    }
+
     pub fn new(p: &Plan, facts: &Facts, target: &TargetView) -> Self {
         let Facts {
             gated,

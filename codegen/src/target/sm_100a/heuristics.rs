@@ -59,11 +59,12 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
         .map_or_else(|| plan(&config, settled), Ok)
 }
 
-/// Fewest stages that a plan with several tiles for each CTA has for a TMA store, where stores from registers leave it more.
+/// Where a CTA has several tiles, a TMA store may cost stages down to this many. With fewer C is stored from registers, if that leaves
+/// more.
 const LEAST_STAGES: u32 = 4;
 
-/// A plan of what was settled, if it is legal and fits. Eight epilogue warps are not worth a stage, which the staging of their store
-/// costs where it does not fit over the stages.
+/// A plan of what was settled, if it is legal and fits. Eight epilogue warps for one tile are not worth a stage, which the staging of
+/// their store costs where it does not fit over the stages.
 fn settle(
     problem: &Problem,
     config: &Config,
@@ -73,9 +74,9 @@ fn settle(
     let counts_stages = |plan: &Plan| {
         let staging =
             plan.epilogue.c.staging.map_or(0, |staging| plan.epilogue.column_parts * staging.half_bytes());
-        match plan.epilogue.column_parts {
-            1 => plan.work.is_looped() && plan.stages < LEAST_STAGES,
-            _ => staging > plan.stages * plan.smem.stage_bytes,
+        match plan.work.is_looped() {
+            true => plan.stages < LEAST_STAGES,
+            false => plan.epilogue.column_parts > 1 && staging > plan.stages * plan.smem.stage_bytes,
         }
     };
     // From registers four warps store C: eight are taken for a TMA store alone.
@@ -164,11 +165,11 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     }
 }
 
-/// Whole K tiles of 4-bit operands from and up to which half as long ones are taken.
+/// Lengths of K, in whole K tiles, for which `auto` takes half as long ones of 4-bit operands.
 const HALF_SPANS: RangeInclusive<u32> = 6..=16;
 
 /// Whether K tiles of 4-bit operands have 64 bytes a row, and not 128: where a CTA has one tile and K is short. The pipeline fills and
-/// drains once, in smaller steps. A longer K is bound by MMAs, whose loop issues more instructions then.
+/// drains once, in smaller steps. With a longer K of NVFP4 the MMA warp is the bound, and issues more instructions for each MMA.
 fn takes_half_spans(problem: &Problem, config: &Config, arch: Arch, settled: &Settled) -> bool {
     let Tile { m, n, k } = settled.tile;
     let tiles = usual_tiles(problem.shape, m) * u64::from(problem.shape.n.div_ceil(n));
@@ -179,6 +180,10 @@ fn takes_half_spans(problem: &Problem, config: &Config, arch: Arch, settled: &Se
         && one_tile
         && !settled.swap_ab
         && settled.strategy == Strategy::Interleaved
+        // How many tiles groups of rows have, only the device knows.
+        && !problem.shape.groups.by_rows()
+        // A given number of stages would hold half as many bytes.
+        && config.stages == Setting::Auto
         && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile))
         && HALF_SPANS.contains(&problem.shape.k.div_ceil(k))
 }

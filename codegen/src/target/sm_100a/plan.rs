@@ -92,13 +92,14 @@ impl Isa for Tcgen05 {
     }
 
     fn store(&self, draft: &Draft<'_>) -> (Store, Option<Rule>) {
-        let boxed = match self.column_parts() {
-            1 => tiles_leave_in_boxes(draft),
-            _ => leaves_in_boxes(draft),
-        };
-        match boxed {
-            true => (Store::Tma, Some(Rule::RowsLeaveInBoxes)),
-            false => (draft.store, None),
+        let parts = self.column_parts();
+        let several = tiles_can_leave_in_boxes(draft, parts);
+        match draft.asked.store {
+            Setting::Auto if several => (Store::Tma, Some(Rule::RowsLeaveInBoxes)),
+            _ if parts > 1 && leaves_in_boxes(draft) => (Store::Tma, Some(Rule::RowsLeaveInBoxes)),
+            // The caller has tried boxes.
+            Setting::Fixed(Store::Direct) if several => (Store::Direct, Some(Rule::StagesMatter)),
+            Setting::Auto | Setting::Fixed(_) => (draft.store, None),
         }
     }
 
@@ -312,13 +313,13 @@ fn epilogue_warps(draft: &Draft<'_>) -> (EpilogueWarps, Rule) {
     let halves = load::halves(draft.problem, asked, draft.swap_ab);
     match asked.epilogue_warps {
         Setting::Fixed(EpilogueWarps::Eight) => (EpilogueWarps::Eight, Rule::EightFinish),
-        // The caller has tried eight.
-        Setting::Fixed(EpilogueWarps::Four) => (EpilogueWarps::Four, Rule::FourFinish),
-        Setting::Auto if draft.work.is_looped() => (EpilogueWarps::Four, Rule::MmasOverlapEpilogue),
-        Setting::Auto if draft.work.has_ranges() => (EpilogueWarps::Four, Rule::FourAddParts),
-        Setting::Auto if asked.ctas_per_sm == Setting::Fixed(CtasPerSm::Two) => {
+        _ if draft.work.is_looped() => (EpilogueWarps::Four, Rule::MmasOverlapEpilogue),
+        _ if draft.work.has_ranges() => (EpilogueWarps::Four, Rule::FourAddParts),
+        _ if asked.ctas_per_sm == Setting::Fixed(CtasPerSm::Two) => {
             (EpilogueWarps::Four, Rule::CtasShareRegisters)
         }
+        // The caller has tried eight.
+        Setting::Fixed(EpilogueWarps::Four) => (EpilogueWarps::Four, Rule::FourFinish),
         Setting::Auto if draft.mma_columns().is_multiple_of(halves) && leaves_in_boxes(draft) => {
             (EpilogueWarps::Eight, Rule::EightFinish)
         }
@@ -332,19 +333,15 @@ fn leaves_in_boxes(draft: &Draft<'_>) -> bool {
     let half = draft.tile.n / 2;
     match draft.asked.store {
         Setting::Fixed(store) => store == Store::Tma && (!has_rows(draft) || are_units(draft, half)),
-        Setting::Auto => {
-            let one_tile = !draft.work.is_looped() && !draft.work.has_ranges();
-            one_tile && !draft.problem.shape.groups.by_rows() && rows_are_units(draft, half)
-        }
+        Setting::Auto => !draft.work.is_looped() && !draft.work.has_ranges() && rows_are_units(draft, half),
     }
 }
 
-/// Whether four warps store C by TMA without being asked: where a CTA has several tiles. Stores from registers take longer than
-/// the MMAs of a tile if K is short.
-fn tiles_leave_in_boxes(draft: &Draft<'_>) -> bool {
+/// Whether a CTA has several tiles, and TMA can store them, `parts` of a tile's columns apart. Stores from registers take longer
+/// than the MMAs of a tile if K is short.
+fn tiles_can_leave_in_boxes(draft: &Draft<'_>, parts: u32) -> bool {
     let looped = draft.work.is_looped() && !draft.work.has_ranges();
-    let free = draft.asked.store == Setting::Auto && draft.asked.ctas_per_sm() == 1;
-    free && looped && rows_are_units(draft, draft.tile.n)
+    looped && draft.asked.ctas_per_sm() == 1 && rows_are_units(draft, draft.tile.n / parts)
 }
 
 /// Whether threads of the epilogue have rows of C.
@@ -352,7 +349,7 @@ fn has_rows(draft: &Draft<'_>) -> bool {
     !draft.swap_ab && draft.strategy != Strategy::TwoPass
 }
 
-/// Whether threads have rows of C, which are whole units of 16 bytes, and so are `columns` of a tile.
+/// Whether threads have rows of C, and both a row of C and `columns` of a tile are whole units of 16 bytes.
 fn rows_are_units(draft: &Draft<'_>, columns: u32) -> bool {
     has_rows(draft) && are_units(draft, draft.problem.shape.n) && are_units(draft, columns)
 }
