@@ -45,10 +45,9 @@ fn tensors_are_those_of_all_matrices() {
 #[test]
 fn what_only_the_device_knows_rules_knobs_out() {
     let grouped = SHAPE.grouped(4);
-    for (knob, value, reason) in [
-        ("schedule", "stream_k", "only the device knows"),
-        ("strategy", "two_pass", "only the device knows"),
-    ] {
+    for (knob, value, reason) in
+        [("schedule", "stream_k", "only the device knows"), ("strategy", "two_pass", "only the device knows")]
+    {
         let error = plan(grouped, &[(knob, value)]).unwrap_err();
         assert!(error.starts_with(&format!("{knob}: {value} with groups of rows: ")), "{error}");
         assert!(error.contains(reason), "{error}");
