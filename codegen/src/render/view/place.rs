@@ -69,6 +69,12 @@ impl PlaceView {
         let keeps = facts.keeps(p) || matrix_inputs;
         let pads = facts.scale_pads(p);
         let m_limit = if by_rows { "%group_rows".to_owned() } else { shape.m.to_string() };
+        // In C, in one of several matrices, or among all rows of all groups.
+        let box_place = |alone, in_matrix| match (by_rows, several) {
+            (true, _) => "%c_first",
+            (false, true) => in_matrix,
+            (false, false) => alone,
+        };
         PlaceView {
             chunk,
             lanes,
@@ -126,16 +132,8 @@ impl PlaceView {
                 (false, _) => "%column0",
             },
             c_rank: GroupsView::rank((several && !by_rows).then_some(shape.groups.count())),
-            c_box_row: match several {
-                _ if by_rows => "%c_first",
-                true => "%row0, %group",
-                false => "%row0",
-            },
-            c_box_column: match several {
-                _ if by_rows => "%c_first",
-                true => "%column0, %group",
-                false => "%column0",
-            },
+            c_box_row: box_place("%row0", "%row0, %group"),
+            c_box_column: box_place("%column0", "%column0, %group"),
             c_column: match p.swap_ab {
                 true => "%row",
                 false if lanes.is_some() => "%thread_column",
