@@ -294,6 +294,7 @@ fn vectors_are_those_of_the_row_and_of_its_group() {
     let gates = [
         "silu(s[m] * (x @ gate) * w[n] + b[n]) * (s[m] * (x @ up) + c[n])",
         "silu(A @ B1 + b[n]) * (A @ B2 + c[n])",
+        "silu(A @ B1 + r[m, n]) * (A @ B2)",
     ];
     for (gate, knobs) in [
         (0, &[("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2")][..]),
@@ -304,6 +305,8 @@ fn vectors_are_those_of_the_row_and_of_its_group() {
         (0, &[("strategy", "two_pass")]),
         (1, &[("swap_ab", "on"), ("schedule", "persistent"), ("sms", "2")]),
         (1, &[("strategy", "second_fused"), ("swap_ab", "on")]),
+        (2, &[("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2"), ("store", "tma")]),
+        (2, &[("swap_ab", "on"), ("schedule", "persistent"), ("sms", "2"), ("store", "tma")]),
     ] {
         for n in [256, 201] {
             for (shape, sizes) in [
@@ -321,7 +324,7 @@ fn vectors_are_those_of_the_row_and_of_its_group() {
             }
         }
     }
-    assert_eq!(runs.len(), 28);
+    assert_eq!(runs.len(), 32);
     judge(&runs);
 }
 
