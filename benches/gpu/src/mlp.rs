@@ -113,17 +113,22 @@ impl Host {
                 // Magnitudes from 2^-5 to 2^-3, either sign: some codes are NaN.
                 codes.iter_mut().for_each(|code| *code = *code & 0x8F | 0x10);
             }
-            // One of e4m3 scale factors from 0.5 to 1; 1/64 in all. f32 ones likewise.
+            // Scale factors from 0.5 to 1, times 1/64. Checkpoints with f32 factors have no scale of the whole tensor beside them.
             let mut scales = vec![0u8; scale_bytes(format, rows, k)];
             random.fill_bytes(&mut scales);
-            if spec.scales.is_some_and(|scales| scales.format == ScaleFormat::F32) {
-                for factor in scales.as_chunks_mut::<4>().0 {
-                    *factor = (0.5 + f32::from(factor[0]) / 512.0).to_le_bytes();
+            let tensor_scale = match spec.scales.map(|scales| scales.format) {
+                None => 1.0,
+                Some(ScaleFormat::F32) => {
+                    for factor in scales.as_chunks_mut::<4>().0 {
+                        *factor = ((0.5 + f32::from(factor[0]) / 512.0) / 64.0).to_le_bytes();
+                    }
+                    1.0
                 }
-            } else {
-                scales.iter_mut().for_each(|scale| *scale = *scale & 7 | 0x30);
-            }
-            let tensor_scale = if scales.is_empty() { 1.0 } else { 1.0 / 64.0 };
+                Some(ScaleFormat::Ue4m3 | ScaleFormat::Ue8m0) => {
+                    scales.iter_mut().for_each(|scale| *scale = *scale & 7 | 0x30);
+                    1.0 / 64.0
+                }
+            };
             Matrix::new(format, rows, k, codes, scales, tensor_scale).map_err(words)
         };
         Ok(Host { gate: draw(features, hidden)?, up: draw(features, hidden)?, down: draw(hidden, features)? })

@@ -20,6 +20,11 @@ pub(super) fn column_register(vector: &str, column: u32) -> String {
     format!("%per_column_{vector}_{column}")
 }
 
+/// Where an element of a vector waits that was loaded ahead of its chunk, by its number among all that may wait.
+pub(super) fn ahead_register(vector: &str, number: u32) -> String {
+    format!("%ahead_{vector}_{number}")
+}
+
 /// The register of an element of a matrix, by the register of the accumulator that it goes with.
 pub(super) fn matrix_register(matrix: &str, register: u32) -> String {
     format!("%at_{matrix}_{register}")

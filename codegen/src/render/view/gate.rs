@@ -1,5 +1,6 @@
 //! What becomes of the accumulators: the gate, and the products that are kept.
 
+use super::ahead::{Ahead, AheadChunk};
 use super::epilogue::{self, ProductVector};
 use super::facts::Facts;
 use super::inputs::{self, GateStep, Inputs};
@@ -34,6 +35,7 @@ pub(crate) struct GateView {
     pub early_chunks: Vec<EarlyChunk>,
     pub loop_chunks: bool,
     pub whole: Vec<GateStep>,
+    ahead: Vec<AheadChunk>,
     /// D1 and D2 of a chunk, where they are kept.
     pub kept: Vec<SavedProduct>,
     pub product_vectors: Vec<ProductVector>,
@@ -58,7 +60,6 @@ impl GateView {
         let vectors: &[GateVector] = if gated { &code.whole.vectors } else { &[] };
         let format = p.problem.formats.matrix().spec().element;
         let matrices = Matrices::new(p.epilogue.matrix, format, [chunk, count], ragged, held);
-        let inputs = Inputs { matrices: matrices.of(vectors), ..Inputs::new(vectors, transposed, held) };
         let kept = SavedProducts::new(
             p,
             gate,
@@ -69,6 +70,28 @@ impl GateView {
             [role != Role::Gate, target.shared_columns > 0],
         );
         let kept = Some(kept).filter(|_| gated && p.epilogue.kept.is_some());
+        let both: &[Product] = match role {
+            Role::Single => &[Product::First],
+            Role::Fused | Role::Product | Role::Gated | Role::Gate => &[Product::First, Product::Second],
+        };
+        let mut fragments = if gated { vec![&code.whole] } else { Vec::new() };
+        fragments.extend(kept.iter().flat_map(|kept| kept.fragments(both)));
+        let ahead = held.lanes().filter(|_| p.epilogue.early_chunks == 0).map(|lanes| Ahead {
+            lanes,
+            matrices: &matrices,
+            fragments: &fragments,
+            ragged,
+            shape,
+            chunk,
+            chunks: p.epilogue.chunks,
+            free: target.free_registers,
+        });
+        let slots = ahead.as_ref().map_or(0, Ahead::slots);
+        let inputs = Inputs {
+            matrices: matrices.of(vectors, slots),
+            ahead: slots,
+            ..Inputs::new(vectors, transposed, held)
+        };
         // A part of the gate, and what is kept of the products that it is the last to read.
         let steps = |part: Option<&Fragment>, mut texts: Vec<String>, base: u32, last: &[Product]| {
             let mut fragments: Vec<&Fragment> = part.into_iter().collect();
@@ -81,6 +104,10 @@ impl GateView {
             let mut steps = inputs::steps(&fragments, texts, base, ragged, shape, held);
             if let Some(first) = steps.first_mut() {
                 first.matrices = elements;
+            }
+            if slots > 0 {
+                // All are there already.
+                steps = steps.into_iter().map(|step| GateStep::of(step.text)).collect();
             }
             Ok::<_, RenderError>(steps)
         };
@@ -106,10 +133,6 @@ impl GateView {
                 })
             })
             .collect();
-        let both: &[Product] = match role {
-            Role::Single => &[Product::First],
-            Role::Fused | Role::Product | Role::Gated | Role::Gate => &[Product::First, Product::Second],
-        };
         let whole = match gated {
             true => steps(Some(&code.whole), gate_text::whole(code, count, held)?, 0, both)?,
             false => Vec::new(),
@@ -125,6 +148,7 @@ impl GateView {
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
             whole,
+            ahead: ahead.map_or_else(Vec::new, |ahead| ahead.all()),
             kept: kept_chunk,
             matrix_chunk_bytes: matrices.step(),
             matrix_element_bytes: p.epilogue.matrix.element_bytes(),
@@ -142,5 +166,10 @@ impl GateView {
                 Some(product) => u64::from(chunk) * product.row_bytes,
             },
         })
+    }
+
+    /// What a chunk loads ahead, and takes of what was; `None` where nothing is loaded ahead.
+    pub fn ahead(&self, chunk: &usize) -> Option<&AheadChunk> {
+        self.ahead.get(*chunk)
     }
 }

@@ -1,7 +1,8 @@
 //! The gate's vectors: where the epilogue finds their elements, and when it loads them.
 //!
 //! An element of a row is loaded once an item. Those of columns are loaded some columns at a time, right before
-//! the gate's splices that read them, so that they do not all occupy registers at once.
+//! the gate's splices that read them, so that they do not all occupy registers at once. Where threads hold accumulators in
+//! their registers and chunks are unrolled, they are loaded some chunks ahead instead (`ahead.rs`).
 
 use super::epilogue::Ragged;
 use super::lanes::FragmentLayout;
@@ -21,6 +22,8 @@ pub(crate) struct Inputs {
     pub columns: Vec<String>,
     /// Those with an element for each of C.
     pub matrices: Vec<Matrix>,
+    /// Chunks whose elements of columns and matrices may wait in registers; 0 if none are loaded ahead.
+    pub ahead: u32,
 }
 
 impl Inputs {
@@ -33,7 +36,7 @@ impl Inputs {
             true if held.lanes().is_some() => (along(Axis::N), along(Axis::M)),
             true => (along(Axis::N), Vec::new()),
         };
-        Inputs { rows, columns, matrices: Vec::new() }
+        Inputs { rows, columns, matrices: Vec::new(), ahead: 0 }
     }
 }
 
@@ -43,6 +46,13 @@ pub(crate) struct GateStep {
     pub matrices: Vec<MatrixChunk>,
     pub loads: Vec<ColumnLoads>,
     pub text: String,
+}
+
+impl GateStep {
+    /// One that loads nothing.
+    pub(super) fn of(text: String) -> Self {
+        GateStep { matrices: Vec::new(), loads: Vec::new(), text }
+    }
 }
 
 /// Loads of the same columns, one for each vector.
@@ -74,19 +84,9 @@ pub(super) fn steps(
     shape: Shape,
     held: FragmentLayout,
 ) -> Vec<GateStep> {
-    let mut columns: Vec<&str> = Vec::new();
     let transposed = held.lanes().is_some_and(|lanes| lanes.transposed());
-    // The elements along a column of the accumulators, and what pairs of them do not reach beyond: groups of rows start anywhere.
-    let (axis, limit) = match transposed {
-        false => (Axis::N, shape.n),
-        true if shape.groups.by_rows() => (Axis::M, 1),
-        true => (Axis::M, shape.m),
-    };
-    for vector in fragments.iter().flat_map(|fragment| &fragment.vectors) {
-        if vector.axis == axis && !columns.contains(&vector.name.as_str()) {
-            columns.push(&vector.name);
-        }
-    }
+    let (axis, limit) = along_columns(transposed, shape);
+    let columns = names_along(fragments, axis);
     let end = texts.len() as u32 * GATE_WIDTH as u32;
     (0..end)
         .step_by(GATE_WIDTH)
@@ -96,7 +96,9 @@ pub(super) fn steps(
             let loads = match starts {
                 true => match held.lanes() {
                     // Few columns, and each in all registers' rows.
-                    Some(lanes) if first == 0 => lanes.column_loads(&columns, base, ragged, limit),
+                    Some(lanes) if first == 0 => {
+                        lanes.column_loads(&columns, base, ragged, limit, column_register)
+                    }
                     Some(_) => Vec::new(),
                     None => column_loads(&columns, first, GROUP.min(end - first), base, ragged, shape),
                 },
@@ -105,6 +107,27 @@ pub(super) fn steps(
             GateStep { matrices: Vec::new(), loads, text }
         })
         .collect()
+}
+
+/// The axis of the elements along a column of the accumulators, and what pairs of them do not reach beyond: groups of rows start
+/// anywhere.
+pub(super) fn along_columns(transposed: bool, shape: Shape) -> (Axis, u32) {
+    match transposed {
+        false => (Axis::N, shape.n),
+        true if shape.groups.by_rows() => (Axis::M, 1),
+        true => (Axis::M, shape.m),
+    }
+}
+
+/// Names of the vectors along an axis that the fragments read.
+pub(super) fn names_along<'a>(fragments: &[&'a Fragment], axis: Axis) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for vector in fragments.iter().flat_map(|fragment| &fragment.vectors) {
+        if vector.axis == axis && !names.contains(&vector.name.as_str()) {
+            names.push(&vector.name);
+        }
+    }
+    names
 }
 
 fn column_loads(

@@ -7,7 +7,6 @@ use super::epilogue::{Packing, ProductVector, Ragged, Vector, operand, registers
 use super::inputs::{ColumnLoad, ColumnLoads};
 use crate::config::TmemShape;
 use crate::plan::Output;
-use crate::render::gate_text::column_register;
 use std::borrow::Borrow;
 
 /// Predicates that say of a thread's rows whether they are in C, and what guards an instruction with them.
@@ -257,12 +256,20 @@ impl Lanes {
             .collect()
     }
 
-    /// The elements of columns of vectors for a chunk. None reaches beyond their number, `n`.
-    pub(super) fn column_loads(self, names: &[&str], base: u32, ragged: Ragged, n: u32) -> Vec<ColumnLoads> {
+    /// The elements of columns of vectors for a chunk. None reaches beyond their number, `n`. `register` says where the element of
+    /// a vector goes that is the thread's so many-th.
+    pub(super) fn column_loads(
+        self,
+        names: &[&str],
+        base: u32,
+        ragged: Ragged,
+        n: u32,
+        register: impl Fn(&str, u32) -> String,
+    ) -> Vec<ColumnLoads> {
         let wide = if ragged.columns && !n.is_multiple_of(2) { 1 } else { self.neighbours() };
         let columns = self.columns();
         let load = |name: &str, index: u32, column: u32| {
-            let registers: Vec<String> = (index..index + wide).map(|i| column_register(name, i)).collect();
+            let registers: Vec<String> = (index..index + wide).map(|i| register(name, i)).collect();
             ColumnLoad {
                 name: name.to_owned(),
                 byte: 4 * (base + column),

@@ -4,8 +4,9 @@
 //! same order of registers.
 
 use super::epilogue::{self, Packing, Ragged};
+use super::inputs::names_along;
 use super::lanes::FragmentLayout;
-use crate::gate::{Fragment, GateVector};
+use crate::gate::{Axis, Fragment, GateVector};
 use crate::plan::Output;
 use crate::problem::OutputElement;
 use crate::render::gate_text::matrix_register;
@@ -27,6 +28,8 @@ pub(crate) struct MatrixChunk {
     pub element: &'static str,
     pub pairs: Vec<MatrixPair>,
     pub singles: Vec<MatrixSingle>,
+    /// Elements in fp32 that waited: where they go, and where they are.
+    pub copies: Vec<(String, String)>,
 }
 
 /// One load: whole words, or one element of 16 bits.
@@ -83,18 +86,12 @@ impl Matrices {
         Matrices { output, element, chunk, registers, ragged, held }
     }
 
-    /// The matrices among an entry's vectors.
-    pub fn of(&self, vectors: &[GateVector]) -> Vec<Matrix> {
-        let (mut words, mut halves) = (0, 0);
-        for (first, count, ..) in self.places() {
-            if self.element == OutputElement::F32 {
-                continue;
-            }
-            match count {
-                1 => halves = halves.max(first + 1),
-                _ => words = words.max((first + count) / 2),
-            }
-        }
+    /// The matrices among an entry's vectors, of which `slots` chunks may wait.
+    pub fn of(&self, vectors: &[GateVector], slots: u32) -> Vec<Matrix> {
+        let [words, halves] = match (self.element, slots) {
+            (OutputElement::F32, 0) => [0; 2],
+            _ => self.words().map(|registers| registers * slots.max(1)),
+        };
         let matrix = |vector: &GateVector| Matrix {
             name: vector.name.clone(),
             registers: self.registers,
@@ -102,6 +99,24 @@ impl Matrices {
             halves,
         };
         vectors.iter().filter(|vector| vector.is_matrix()).map(matrix).collect()
+    }
+
+    /// Words, and single elements, in which a chunk comes.
+    fn words(&self) -> [u32; 2] {
+        let (mut words, mut halves) = (0, 0);
+        for (first, count, ..) in self.places() {
+            match (self.element, count) {
+                (OutputElement::F32, _) => words = words.max(first + count),
+                (_, 1) => halves = halves.max(first + 1),
+                (_, _) => words = words.max((first + count) / 2),
+            }
+        }
+        [words, halves]
+    }
+
+    /// Registers in which a chunk waits of all matrices that `fragments` read.
+    pub fn waiting(&self, fragments: &[&Fragment]) -> u32 {
+        names(fragments).len() as u32 * self.words().iter().sum::<u32>()
     }
 
     /// Bytes from one chunk to the next.
@@ -118,13 +133,12 @@ impl Matrices {
 
     /// The elements that `fragments` read of a chunk that starts `base` columns behind the pointers.
     pub fn chunk(&self, fragments: &[&Fragment], base: u32) -> Vec<MatrixChunk> {
-        let mut names: Vec<&str> = Vec::new();
-        for vector in fragments.iter().flat_map(|fragment| &fragment.vectors) {
-            if vector.is_matrix() && !names.contains(&vector.name.as_str()) {
-                names.push(&vector.name);
-            }
-        }
-        names.into_iter().map(|name| self.chunk_of(name, base)).collect()
+        names(fragments).into_iter().map(|name| self.chunk_of(name, base, None)).collect()
+    }
+
+    /// The same of a chunk that waits in a slot of registers.
+    pub fn waiting_chunk(&self, fragments: &[&Fragment], base: u32, slot: u32) -> Vec<MatrixChunk> {
+        names(fragments).into_iter().map(|name| self.chunk_of(name, base, Some(slot))).collect()
     }
 
     /// Registers of each load: the first, how many, the predicate of its row, its column and byte, and its predicate.
@@ -147,7 +161,8 @@ impl Matrices {
         vectors.into_iter().map(place).collect()
     }
 
-    fn chunk_of(&self, name: &str, base: u32) -> MatrixChunk {
+    fn chunk_of(&self, name: &str, base: u32, slot: Option<u32>) -> MatrixChunk {
+        let [words, halves] = self.words().map(|registers| registers * slot.unwrap_or(0));
         let base_bytes = u64::from(base / self.chunk.max(1)) * self.step();
         let names = |what: &str, first: u32, count: u32| -> Vec<String> {
             (first..first + count).map(|i| format!("%{what}_{name}_{i}")).collect()
@@ -162,17 +177,19 @@ impl Matrices {
             },
             pairs: Vec::new(),
             singles: Vec::new(),
+            copies: Vec::new(),
         };
         for (first, count, vector) in self.places() {
-            let (size, registers) = match (self.element, count) {
-                (OutputElement::F32, _) => {
-                    ("b32", (first..first + count).map(|i| matrix_register(name, i)).collect())
-                }
-                (_, 1) => ("b16", names("half", first, 1)),
-                (_, _) => ("b32", names("word", first / 2, count / 2)),
+            let elements = || (first..first + count).map(|i| matrix_register(name, i));
+            let (size, registers) = match (self.element, count, slot) {
+                (OutputElement::F32, _, None) => ("b32", elements().collect()),
+                (OutputElement::F32, _, Some(_)) => ("b32", names("word", words + first, count)),
+                (_, 1, _) => ("b16", names("half", halves + first, 1)),
+                (_, _, _) => ("b32", names("word", words + first / 2, count / 2)),
             };
             match (self.element, count) {
-                (OutputElement::F32, _) => {}
+                (OutputElement::F32, _) if slot.is_none() => {}
+                (OutputElement::F32, _) => chunk.copies.extend(elements().zip(registers.iter().cloned())),
                 (_, 1) => chunk
                     .singles
                     .push(MatrixSingle { half: registers.concat(), to: matrix_register(name, first) }),
@@ -202,4 +219,9 @@ impl Matrices {
         }
         chunk
     }
+}
+
+/// The names of the matrices that fragments read.
+fn names<'a>(fragments: &[&'a Fragment]) -> Vec<&'a str> {
+    names_along(fragments, Axis::MN)
 }

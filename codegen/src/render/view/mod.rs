@@ -10,13 +10,14 @@
 //! * `cluster.rs`: which CTA of a cluster does what.
 //! * `groups.rs`: batches and groups of rows.
 //! * `epilogue.rs`: vectors of results.
-//! * `inputs.rs`: the gate's vectors; `matrices.rs`: its matrices.
+//! * `inputs.rs`: the gate's vectors; `matrices.rs`: its matrices; `ahead.rs`: their elements loaded some chunks ahead.
 //! * `lanes.rs`: which rows and columns a thread has.
 //! * `products.rs`: D1 and D2, what is kept of the products.
 //! * `steps.rs`: where in a stage an MMA finds its operands.
 //!
 //! What one way to multiply prints is in its folder of `target/`.
 
+mod ahead;
 mod block_scale;
 mod cluster;
 pub(crate) mod epilogue;
@@ -81,6 +82,9 @@ pub(crate) struct TargetView {
     /// What a thread's registers of a chunk hold, and how many of one product there are.
     pub held: FragmentLayout,
     pub registers: u32,
+    /// Registers of a thread that no chunk of an epilogue needs, for elements of the gate's vectors and matrices that are loaded
+    /// ahead; 0 where chunks are not unrolled.
+    pub free_registers: u32,
     /// Registers for sums of another part, unless those of a chunk have room.
     pub addends: Option<u32>,
     /// Whether results that need no conversion have registers of their own as words.

@@ -45,6 +45,11 @@ impl PlaceView {
         4 * self.chunk
     }
 
+    /// A thread's elements of a vector in some chunks.
+    pub fn ahead_elements(&self, chunks: &u32) -> u32 {
+        chunks * self.lanes.map_or(self.chunk, |lanes| lanes.columns().len() as u32)
+    }
+
     pub fn new(p: &Plan, facts: &Facts) -> Self {
         let Facts {
             role,

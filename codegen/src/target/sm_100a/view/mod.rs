@@ -89,6 +89,7 @@ pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
         leave: "TEARDOWN",
         held: FragmentLayout::new(plan.epilogue.load, chunk, plan.swap_ab),
         registers: chunk,
+        free_registers: 0,
         addends: None,
         keeps_words: true,
         places_staging: true,

@@ -23,6 +23,9 @@ use consumer::WarpgroupView;
 use order_first::OrderFirst;
 use roles::{Consumer, Epilogue, Fixup, Order, Setup, Teardown, Unpack};
 
+/// Registers of a thread that an epilogue needs beside sums: for a chunk, its gate, and addresses.
+const EPILOGUE_REGISTERS: u32 = 88;
+
 #[derive(Template)]
 #[template(path = "sm_90a/gemm.ptx")]
 struct WarpgroupTemplate<'a> {
@@ -57,6 +60,7 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
         leave: if plan.work.cluster_parts > 1 { "MEETING" } else { "TEARDOWN" },
         held: FragmentLayout::warpgroup(chunk, plan.swap_ab, warpgroups.interleaved_rows),
         registers: chunk / if warpgroups.interleaved_rows { 4 } else { 2 },
+        free_registers: free_registers(warpgroups, plan),
         // Where accumulators are in registers there is room for four.
         addends: Some(4),
         keeps_words: false,
@@ -66,6 +70,12 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
         second_column: 0,
         shared_columns: 0,
     }
+}
+
+/// Registers of a thread beside sums and what an epilogue needs, which are an estimate: `ptxas` spills nothing with them.
+fn free_registers(warpgroups: &Wgmma, plan: &Plan) -> u32 {
+    let sums = warpgroups.product_registers.saturating_mul(plan.problem.operation.products());
+    warpgroups.registers[0].saturating_sub(sums.saturating_add(EPILOGUE_REGISTERS))
 }
 
 /// See [`crate::target::Isa::render`].
