@@ -122,9 +122,9 @@ impl Routes {
     }
 }
 
-/// Choices for the kernels that gather and sum.
+/// Choices for the kernels that gather and sum: of a token more than a thread stores to, or loads, at once.
 fn routes() -> Routes {
-    Routes::new(9, 5, 0, 4)
+    Routes::new(9, 11, 0, 4)
 }
 
 /// Choices for the kernel that sorts them: more than its threads place at once, and more than a block of an expert.
@@ -164,17 +164,26 @@ fn case(preparation: Preparation, tiny: bool) -> Case {
     let routes = if preparation == Preparation::Route { many_routes() } else { routes() };
     let choices = routes.choices();
     let gathered = |outputs: Vec<(&'static str, u32)>, scaled: bool| {
-        // What is behind the last row names a token that there is not.
+        let inputs =
+            vec![("x", activations(routes.tokens * blocks * 16, tiny)), ("places", bytes(&routes.places))];
+        let mut numbers = u32s(&[routes.tokens, blocks, routes.top_k]);
+        numbers.extend(scaled.then(|| scale.clone()));
+        Case { inputs, outputs, numbers, ctas: preparation.ctas(routes.tokens, blocks).unwrap() }
+    };
+    // What is tiny is sorted already, and stays in place.
+    let gathered_or_sorted = |outputs: Vec<(&'static str, u32)>| {
+        // What is behind the last row has no place among scale factors.
         let mut sources = routes.sources.clone();
         sources.resize(2 * choices as usize, 1 << 20);
+        let (rows, top_k) = if tiny { (choices, 0) } else { (routes.tokens, routes.top_k) };
         let inputs = vec![
-            ("x", activations(routes.tokens * blocks * 16, tiny)),
+            ("x", activations(rows * blocks * 16, tiny)),
             ("sources", bytes(&sources)),
             ("offsets", bytes(&routes.offsets)),
+            ("places", bytes(&routes.places)),
         ];
-        let mut numbers = u32s(&[choices, blocks, routes.experts as u32]);
-        numbers.extend(scaled.then(|| scale.clone()));
-        Case { inputs, outputs, numbers, ctas: preparation.ctas(choices, blocks).unwrap() }
+        let numbers = u32s(&[rows, blocks, routes.experts as u32, top_k]);
+        Case { inputs, outputs, numbers, ctas: preparation.ctas(rows, blocks).unwrap() }
     };
     match preparation {
         Preparation::Quantize(_) => Case {
@@ -223,37 +232,37 @@ fn case(preparation: Preparation, tiny: bool) -> Case {
             numbers: u32s(&[choices, routes.top_k, routes.first as u32, routes.experts as u32]),
             ctas: preparation.ctas(choices, routes.experts as u32).unwrap(),
         },
-        Preparation::Gather => gathered(vec![("rows", choices * blocks * 32)], false),
-        Preparation::GatherQuantize(_) => {
-            let case = gathered(vec![("codes", choices * blocks * 8), ("scales", 4 * 128 * 8)], false);
-            // What is tiny is sorted already.
-            let sorted = u32s(&[u32::from(tiny)]);
-            let numbers = [case.numbers, sorted, vec![scale]].concat();
-            let mut inputs = case.inputs;
-            if tiny {
-                inputs[0].1 = activations(choices * blocks * 16, tiny);
+        Preparation::Gather => {
+            // What is behind the last row names a token that there is not.
+            let mut sources = routes.sources.clone();
+            sources.resize(2 * choices as usize, 1 << 20);
+            Case {
+                inputs: vec![
+                    ("x", activations(routes.tokens * blocks * 16, tiny)),
+                    ("sources", bytes(&sources)),
+                    ("offsets", bytes(&routes.offsets)),
+                ],
+                outputs: vec![("rows", choices * blocks * 32)],
+                numbers: u32s(&[choices, blocks, routes.experts as u32]),
+                ctas: preparation.ctas(choices, blocks).unwrap(),
             }
-            Case { inputs, numbers, ..case }
+        }
+        Preparation::GatherQuantize(_) => {
+            let case = gathered_or_sorted(vec![("codes", choices * blocks * 8), ("scales", 4 * 128 * 8)]);
+            Case { numbers: [case.numbers, vec![scale]].concat(), ..case }
         }
         Preparation::GatherQuantizeE4m3Blocks(_) | Preparation::GatherQuantizeMxfp8(_) => {
             let scales = match preparation {
                 Preparation::GatherQuantizeMxfp8(_) => 4 * 512,
                 _ => choices * blocks / 8 * 4,
             };
-            let case = gathered(vec![("codes", choices * blocks * 16), ("scales", scales)], false);
-            // What is tiny is sorted already.
-            let numbers = [case.numbers, u32s(&[u32::from(tiny)])].concat();
-            let mut inputs = case.inputs;
-            if tiny {
-                inputs[0].1 = activations(choices * blocks * 16, tiny);
-            }
-            Case { inputs, numbers, ..case }
+            gathered_or_sorted(vec![("codes", choices * blocks * 16), ("scales", scales)])
         }
         Preparation::GatherQuantizeE4m3(_) => gathered(vec![("codes", choices * blocks * 16)], true),
         Preparation::GatherQuantizeE4m3Rows(_) => {
             let outputs = vec![("codes", choices * blocks * 16), ("scales", choices * 4)];
             let case = gathered(outputs, false);
-            Case { numbers: u32s(&[blocks, routes.experts as u32]), ..case }
+            Case { numbers: u32s(&[blocks, routes.top_k]), ..case }
         }
         Preparation::Combine(_) => {
             let numbers = |count: u32, scale: f32| -> Vec<f32> {
@@ -524,16 +533,18 @@ const E4M3: [(&str, &str); 6] = [
     ("div.rn.f32 %v5, %v5, %tensor_scale", "mul.rn.f32 %v5, %v5, %tensor_scale"),
 ];
 
-const ROUTE: [(&str, &str); 12] = [
+const ROUTE: [(&str, &str); 14] = [
     ("sub.u32 %id5, %id5, %first", "mov.b32 %id5, %id5"),
     ("setp.lt.u32 %there, %id2, %experts", "setp.le.u32 %there, %id2, %experts"),
-    ("mov.b32 %id7, %none", "mov.b32 %id7, %first"),
+    ("mov.b32 %next7, %none", "mov.b32 %next7, %first"),
     ("setp.lt.u32 %more, %index, %expert;", "setp.le.u32 %more, %index, %expert;"),
     ("add.u32 %count, %count, 127", "mov.b32 %count, %count"),
     ("add.u32 %total, %start, %own", "mov.b32 %total, %start"),
     ("mul.lo.u32 %block_start, %block_start, 128", "mul.lo.u32 %block_start, %block_start, 64"),
     ("setp.ge.and.u32 %there, %id3, %experts", "setp.gt.and.u32 %there, %id3, %experts"),
-    ("sub.u32 %rank, %rank, %count", "mov.b32 %rank, %rank"),
+    ("and.b32 %before, %before, %lanes5", "mov.b32 %before, %lanes5"),
+    ("mad.lo.u32 %index, %warp, 256, %lane", "mad.lo.u32 %index, %warp, 255, %lane"),
+    ("add.u32 %rank, %rank, %count", "mov.b32 %rank, %rank"),
     ("@%there add.u32 %rank, %rank, %total", "add.u32 %rank, %rank, %total"),
     ("add.u32 %start, %start, %total", "mov.b32 %start, %start"),
     ("add.u32 %row, %row, %start", "mov.b32 %row, %row"),
@@ -546,23 +557,36 @@ const GATHER: [(&str, &str); 4] = [
     ("sub.u32 %column, %item, %column", "mov.b32 %column, %column"),
 ];
 
-const GATHER_QUANTIZE: [(&str, &str); 5] = [
-    ("selp.b32 %token, %row, %token, %is_sorted", "mov.b32 %token, %token"),
-    ("min.u32 %rows, %rows, %index", "mov.b32 %rows, %rows"),
-    ("mad.lo.u32 %index, %token, %blocks", "mad.lo.u32 %index, %row, %blocks"),
-    ("mov.b32 %row, %padded", "mov.b32 %row, %row"),
-    ("and.pred %first, %first, %there", "and.pred %first, %first, %first"),
+const GATHER_E4M3: [(&str, &str); 7] = [
+    ("setp.ge.u32 %outside, %token, %tokens", "setp.gt.u32 %outside, %token, %tokens"),
+    ("sub.u32 %column, %item, %column", "mov.b32 %column, %column"),
+    ("mul.lo.u32 %number, %token, %top_k", "mov.b32 %number, %token"),
+    ("setp.ge.s32 %goes1, %target1, 0", "setp.gt.s32 %goes1, %target1, 40"),
+    ("setp.lt.u32 %goes3, %number, %top_k", "setp.le.u32 %goes3, %number, %top_k"),
+    ("add.u64 %places, %places, 32", "mov.b64 %places, %places"),
+    ("setp.lt.u32 %more_choices, %choice, %top_k", "setp.gt.u32 %more_choices, %choice, %top_k"),
 ];
 
-const GATHER_ROWS: [(&str, &str); 3] = [
-    ("setp.ge.u32 %outside, %row, %rows", "setp.gt.u32 %outside, %row, %rows"),
-    ("mad.lo.u32 %index, %token, %blocks, %item", "mad.lo.u32 %index, %row, %blocks, %item"),
-    ("mad.wide.u32 %address, %row, 8, %address", "mad.wide.u32 %address, %row, 4, %address"),
+const GATHER_QUANTIZE: [(&str, &str); 7] = [
+    ("@%in_place mov.b32 %target0, %row", "mov.b32 %target0, %target0"),
+    ("min.u32 %rows, %rows, %last", "mov.b32 %rows, %rows"),
+    ("and.b32 %number, %padded1, 31", "and.b32 %number, %padded1, 15"),
+    ("shr.u32 %number, %padded1, 7", "shr.u32 %number, %padded1, 8"),
+    ("and.pred %plain, %inside, %goes1", "and.pred %plain, %goes1, %goes1"),
+    ("and.pred %plain, %first, %goes1", "and.pred %plain, %first, %first"),
+    ("and.pred %goes3, %goes3, %there", "and.pred %goes3, %goes3, %goes3"),
+];
+
+const GATHER_ROWS: [(&str, &str); 4] = [
+    ("mul.lo.u32 %number, %row, %top_k", "mov.b32 %number, %row"),
+    ("and.pred %more, %first, %goes1", "and.pred %more, %first, %first"),
+    ("add.u64 %places, %places, 32", "mov.b64 %places, %places"),
+    ("mad.wide.u32 %offset, %target1, %blocks", "mad.wide.u32 %offset, %target0, %blocks"),
 ];
 
 const COMBINE: [(&str, &str); 6] = [
     ("setp.ge.s32 %there1, %place1, 0", "setp.gt.s32 %there1, %place1, 0"),
-    ("setp.lt.u32 %there1, %entry, %top_k", "setp.le.u32 %there1, %entry, %top_k"),
+    ("setp.lt.u32 %there3, %entry, %top_k", "setp.le.u32 %there3, %entry, %top_k"),
     ("mad.lo.u32 %entry, %token, %top_k, %entry", "mov.b32 %entry, %entry"),
     ("%weight2, %value, %sum5", "%weight1, %value, %sum5"),
     ("setp.ne.u32 %adds, %flag, 0", "setp.ge.u32 %adds, %flag, 0"),
@@ -609,10 +633,14 @@ const MXFP8: [(&str, &str); 8] = [
 ];
 
 const GATHER_BLOCKS: [(&str, &str); 3] = [
-    ("selp.b32 %token, %row, %token, %is_sorted", "mov.b32 %token, %token"),
-    ("min.u32 %rows, %rows, %index", "mov.b32 %rows, %rows"),
-    ("mad.lo.u32 %index, %token, %blocks", "mad.lo.u32 %index, %row, %blocks"),
+    ("@%in_place mov.b32 %target0, %row", "mov.b32 %target0, %target0"),
+    ("min.u32 %rows, %rows, %last", "mov.b32 %rows, %rows"),
+    ("and.pred %goes3, %goes3, %there", "and.pred %goes3, %goes3, %goes3"),
 ];
+
+/// Scale factors of MXFP8 are mostly the same in all rows here, and these are not.
+const SCATTERED_SCALES: (&str, &str) =
+    ("and.pred %finite, %first, %goes1", "and.pred %finite, %first, %first");
 
 #[test]
 fn mistakes_in_them_are_caught() {
@@ -629,13 +657,17 @@ fn mistakes_in_them_are_caught() {
         (Preparation::QuantizeE4m3Rows(Source::Bf16), Arch::Sm90a, E4M3_ROWS.to_vec()),
         (Preparation::QuantizeE4m3Blocks(Source::Bf16), Arch::Sm90a, E4M3_BLOCKS.to_vec()),
         (Preparation::QuantizeMxfp8(Source::Bf16), Arch::Sm100a, MXFP8.to_vec()),
-        (Preparation::GatherQuantizeE4m3Blocks(Source::Bf16), Arch::Sm90a, GATHER_BLOCKS.to_vec()),
+        (
+            Preparation::GatherQuantizeE4m3Blocks(Source::Bf16),
+            Arch::Sm90a,
+            [&GATHER_BLOCKS[..], &[SCATTERED_SCALES]].concat(),
+        ),
         (Preparation::GatherQuantizeMxfp8(Source::Bf16), Arch::Sm100a, GATHER_BLOCKS.to_vec()),
         (Preparation::Block, Arch::Sm100a, BLOCK.to_vec()),
         (Preparation::Route, Arch::Sm100a, ROUTE.to_vec()),
         (Preparation::Gather, Arch::Sm90a, GATHER.to_vec()),
         (Preparation::GatherQuantize(Source::Bf16), Arch::Sm100a, GATHER_QUANTIZE.to_vec()),
-        (Preparation::GatherQuantizeE4m3(Source::Bf16), Arch::Sm100a, GATHER.to_vec()),
+        (Preparation::GatherQuantizeE4m3(Source::Bf16), Arch::Sm100a, GATHER_E4M3.to_vec()),
         (Preparation::GatherQuantizeE4m3Rows(Source::Bf16), Arch::Sm100a, GATHER_ROWS.to_vec()),
         (Preparation::Combine(Source::Bf16), Arch::Sm90a, COMBINE.to_vec()),
     ] {

@@ -35,6 +35,9 @@ pub const MAX_EXPERTS: u32 = 1024;
 /// Choices that a thread of [`Preparation::Route`] places at once.
 const CHOICES: u32 = 8;
 
+/// Rows of a token that a thread which gathers stores to at once: as many as most mixtures choose.
+const SCATTERED: u32 = 8;
+
 /// Rows that a thread of [`Preparation::Combine`] loads at once.
 const ROWS_AT_ONCE: u32 = 4;
 
@@ -99,20 +102,21 @@ pub enum Preparation {
     /// Copies tokens of 16-bit elements to their rows. Parameters of the entry: addresses of the tokens `[tokens, K]`, of
     /// `sources`, `offsets` and the rows `[choices, K]` (u64, multiples of 16); choices, K over 16, experts (u32).
     Gather,
-    /// [`Preparation::Quantize`] of each row's token. Parameters of the entry: addresses of the tokens, of `sources`,
-    /// `offsets`, the codes and the scale factors (u64, multiples of 16); choices, K over 16, experts, 1 if there are rows in the
-    /// place of the tokens or 0 (u32); the scale of the whole tensor (f32). Scale factors of rows that pad an expert's last block are not written.
+    /// [`Preparation::Quantize`] of each token, to the rows of its choices. Parameters of the entry: addresses of the tokens, of
+    /// `sources`, `offsets`, `places`, the codes and the scale factors (u64, multiples of 16); tokens, K over 16, experts, choices
+    /// of a token (u32); the scale of the whole tensor (f32). Scale factors of rows that pad an expert's last block are not
+    /// written. With 0 choices of a token there are rows in the place of the tokens, and each stays where it is.
     GatherQuantize(Source),
-    /// [`Preparation::QuantizeE4m3`] of each row's token. Parameters of the entry: those of
-    /// [`Preparation::GatherQuantize`] without scale factors and the number behind the experts.
+    /// [`Preparation::QuantizeE4m3`] of each token, to the rows of its choices. Parameters of the entry: addresses of the tokens, of
+    /// `places` and the codes (u64, multiples of 16); tokens, K over 16, choices of a token (u32); the scale of the whole tensor (f32).
     GatherQuantizeE4m3(Source),
-    /// [`Preparation::QuantizeE4m3Rows`] of each row's token. Parameters of the entry: addresses of the tokens, of `sources`,
-    /// `offsets`, the codes (u64, multiples of 16) and the scales (f32 `[choices]`); K over 16, experts (u32).
+    /// [`Preparation::QuantizeE4m3Rows`] of each token, to the rows of its choices. Parameters of the entry: addresses of the
+    /// tokens, of `places`, the codes (u64, multiples of 16) and the scales (f32 `[choices]`); K over 16, choices of a token (u32).
     GatherQuantizeE4m3Rows(Source),
-    /// [`Preparation::QuantizeE4m3Blocks`] of each row's token. Parameters of the entry: those of [`Preparation::GatherQuantize`]
+    /// [`Preparation::QuantizeE4m3Blocks`] of each token, to the rows of its choices. Parameters of the entry: those of [`Preparation::GatherQuantize`]
     /// without the scale of the tensor.
     GatherQuantizeE4m3Blocks(Source),
-    /// [`Preparation::QuantizeMxfp8`] of each row's token, with the same parameters.
+    /// [`Preparation::QuantizeMxfp8`] of each token, with the same parameters.
     GatherQuantizeMxfp8(Source),
     /// Sums the rows of each token, each times the weight of its choice, onto the residual, in f32 and in the order of the
     /// choices. Parameters of the entry: addresses of the rows `[choices, K]`, of `places`, of the weights (f32 `[tokens,
@@ -302,6 +306,8 @@ struct View {
     /// Distances of a sum over the lanes of a warp.
     distances: [u32; 5],
     rows_at_once: u32,
+    /// Rows of a token that are stored to at once.
+    scattered: u32,
     /// Warps of a CTA that quantises a row.
     row_warps: u32,
     /// Whether the chip converts f32 to e2m1.
@@ -370,6 +376,7 @@ impl View {
             chunk: CHOICES * ROUTE_THREADS,
             distances: [1, 2, 4, 8, 16],
             rows_at_once: ROWS_AT_ONCE,
+            scattered: SCATTERED,
             row_warps: THREADS / 32,
             // Chips whose tensor cores multiply it (PTX ISA, cvt: `.e2m1x2`).
             converts: way_of(arch).converts_e2m1,
@@ -391,11 +398,6 @@ impl View {
     /// Distances of a maximum over these threads.
     fn sharing_distances(&self) -> &[u32] {
         if self.mx { &[1] } else { &[1, 2, 4] }
-    }
-
-    /// The register of the row among blocked scale factors.
-    fn scale_row(&self) -> &'static str {
-        if self.gathers { "%padded" } else { "%row" }
     }
 }
 

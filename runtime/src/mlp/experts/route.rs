@@ -114,42 +114,44 @@ impl Router {
         self.route.launch(stream, self.route.ctas(choices, experts)?, &args)?;
 
         let blocks = self.hidden / 16;
-        let mut args = vec![
-            Plain::Input("x", tokens.x),
-            Plain::Input("sources", &memory.sources),
-            Plain::Input("offsets", &memory.offsets),
-            Plain::Part("rows", &memory.x),
-        ];
-        let sizes = [Plain::U32(choices), Plain::U32(blocks), Plain::U32(experts)];
-        let scales = memory.x_scales.as_ref().map(|scales| Plain::Part("scales", scales));
-        args.extend(scales);
+        let mut args = vec![Plain::Input("x", tokens.x)];
+        if let Gather::Copy(_) | Gather::Nvfp4(..) | Gather::Blocks(_) = self.gather {
+            args.extend([Plain::Input("sources", &memory.sources), Plain::Input("offsets", &memory.offsets)]);
+        }
+        // A thread that quantises stores to all rows of its token.
+        let [places, rows] = [Plain::Input("places", &memory.places), Plain::Part("rows", &memory.x)];
+        let mut items = tokens.count;
+        args.extend(match self.gather {
+            Gather::Copy(_) => vec![rows],
+            _ => vec![places, rows],
+        });
+        args.extend(memory.x_scales.as_ref().map(|scales| Plain::Part("scales", scales)));
+        let [count, columns, top_k] = [tokens.count, blocks, self.top_k].map(Plain::U32);
         let kernel = match &self.gather {
             Gather::Copy(kernel) => {
-                args.extend(sizes);
+                items = choices;
+                args.extend([Plain::U32(choices), columns, Plain::U32(experts)]);
                 kernel
             }
             Gather::Nvfp4(kernel, scale) => {
-                args.extend(sizes);
-                args.extend([Plain::U32(0), Plain::F32(*scale)]);
+                args.extend([count, columns, Plain::U32(experts), top_k, Plain::F32(*scale)]);
                 kernel
             }
             Gather::Blocks(kernel) => {
-                args.extend(sizes);
-                args.push(Plain::U32(0));
+                args.extend([count, columns, Plain::U32(experts), top_k]);
                 kernel
             }
             Gather::E4m3(kernel, scale) => {
-                args.extend(sizes);
-                args.push(Plain::F32(*scale));
+                args.extend([count, columns, top_k, Plain::F32(*scale)]);
                 kernel
             }
             Gather::E4m3Rows(kernel, _) => {
                 args.extend(memory.row_scales.as_ref().map(|[x, _]| Plain::Part("scales", x)));
-                args.extend([Plain::U32(blocks), Plain::U32(experts)]);
+                args.extend([columns, top_k]);
                 kernel
             }
         };
-        Ok(kernel.launch(stream, kernel.ctas(choices, blocks)?, &args)?)
+        Ok(kernel.launch(stream, kernel.ctas(items, blocks)?, &args)?)
     }
 
     /// Quantises the middle, where the first kernel leaves it in 16 bits and the second wants it in another format. `scale` is that
@@ -174,12 +176,14 @@ impl Router {
                     Plain::Input("middle", &memory.middle),
                     Plain::Input("sources", &memory.sources),
                     Plain::Input("offsets", &memory.offsets),
+                    Plain::Input("places", &memory.places),
                     Plain::Part("codes", codes),
                     Plain::Part("scales", scales),
                     Plain::U32(choices),
                     Plain::U32(features / 16),
                     Plain::U32(self.experts[1]),
-                    Plain::U32(1),
+                    // In place: no choices.
+                    Plain::U32(0),
                 ];
                 // The kernels for blocks of e4m3 take no tensor scale.
                 args.extend(matches!(self.gather, Gather::Nvfp4(..)).then_some(Plain::F32(scale)));
