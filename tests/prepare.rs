@@ -198,12 +198,17 @@ fn case(preparation: Preparation, tiny: bool) -> Case {
             numbers: [u32s(&[rows * blocks]), vec![scale]].concat(),
             ctas: preparation.ctas(rows, blocks).unwrap(),
         },
-        Preparation::QuantizeE4m3Rows(_) => Case {
-            inputs: vec![("x", long_rows(tiny))],
-            outputs: vec![("codes", 10 * LONG * 16), ("scales", 10 * 4)],
-            numbers: u32s(&[LONG]),
-            ctas: preparation.ctas(10, LONG).unwrap(),
-        },
+        // A row takes a CTA, or, where numbers are tiny, a warp.
+        Preparation::QuantizeE4m3Rows(_) => {
+            let (rows, blocks) = if tiny { (rows, blocks) } else { (10, LONG) };
+            let x = if tiny { activations(rows * blocks * 16, tiny) } else { long_rows(tiny) };
+            Case {
+                inputs: vec![("x", x)],
+                outputs: vec![("codes", rows * blocks * 16), ("scales", rows * 4)],
+                numbers: u32s(&[rows, blocks, preparation.row_warps(rows, blocks)]),
+                ctas: preparation.ctas(rows, blocks).unwrap(),
+            }
+        }
         Preparation::QuantizeE4m3Blocks(_) => Case {
             inputs: vec![("x", activations(rows * WIDE * 16, tiny))],
             outputs: vec![("codes", rows * WIDE * 16), ("scales", rows * WIDE / 8 * 4)],
@@ -290,7 +295,11 @@ fn case(preparation: Preparation, tiny: bool) -> Case {
 
 /// The launch file of a case.
 fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) -> PathBuf {
-    let Case { inputs, outputs, numbers, ctas } = case(preparation, tiny);
+    launch_file_of(folder, preparation, arch, case(preparation, tiny))
+}
+
+fn launch_file_of(folder: &Path, preparation: Preparation, arch: Arch, case: Case) -> PathBuf {
+    let Case { inputs, outputs, numbers, ctas } = case;
     let kernel = preparation.kernel(arch).unwrap();
     fs::write(folder.join("kernel.ptx"), &kernel.ptx).unwrap();
     let mut file = format!(
@@ -330,8 +339,17 @@ fn run(path: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
 
 /// What a launch writes, by the names of its buffers.
 fn outputs<const N: usize>(preparation: Preparation, arch: Arch, names: [&str; N]) -> [Vec<u8>; N] {
+    outputs_of(preparation, arch, case(preparation, false), names)
+}
+
+fn outputs_of<const N: usize>(
+    preparation: Preparation,
+    arch: Arch,
+    case: Case,
+    names: [&str; N],
+) -> [Vec<u8>; N] {
     let folder = tempfile::tempdir().unwrap();
-    let mut buffers = run(&launch_file(folder.path(), preparation, arch, false)).unwrap();
+    let mut buffers = run(&launch_file_of(folder.path(), preparation, arch, case)).unwrap();
     names.map(|name| buffers.remove(name).unwrap())
 }
 
@@ -475,11 +493,20 @@ fn gathered_blocks_are_quantised_as_blocks_are() {
 
 #[test]
 fn rows_with_scales_of_their_own_are_the_host_s() {
-    let x = &case(Preparation::QuantizeE4m3Rows(Source::Bf16), false).inputs[0].1;
-    let k = 16 * LONG as usize;
-    for arch in [Arch::Sm90a, Arch::Sm100a] {
-        let [codes, scales] = outputs(Preparation::QuantizeE4m3Rows(Source::Bf16), arch, ["codes", "scales"]);
-        for (row, bytes) in x.chunks(32 * LONG as usize).enumerate() {
+    let preparation = Preparation::QuantizeE4m3Rows(Source::Bf16);
+    let cases = [(false, 8), (false, 4), (true, 4), (true, 2), (true, 1)];
+    for (arch, (tiny, warps)) in
+        [Arch::Sm90a, Arch::Sm100a].into_iter().flat_map(|arch| cases.map(|case| (arch, case)))
+    {
+        // Any number of warps may share a row.
+        let mut case = case(preparation, tiny);
+        let x = case.inputs[0].1.clone();
+        let rows = case.outputs[1].1 / 4;
+        case.numbers[2] = format!("u32 = {warps}");
+        case.ctas = (rows * warps).div_ceil(8);
+        let k = x.len() / 2 / rows as usize;
+        let [codes, scales] = outputs_of(preparation, arch, case, ["codes", "scales"]);
+        for (row, bytes) in x.chunks(2 * k).enumerate() {
             let values: Vec<f32> =
                 bytes.as_chunks::<2>().0.iter().map(|b| half::bf16::from_le_bytes(*b).to_f32()).collect();
             let (found, scale) = (&codes[row * k..(row + 1) * k], &scales[row * 4..(row + 1) * 4]);
@@ -593,7 +620,9 @@ const COMBINE: [(&str, &str); 6] = [
     ("setp.lt.u32 %more, %choice, %top_k", "setp.gt.u32 %more, %choice, %top_k"),
 ];
 
-const E4M3_ROWS: [(&str, &str); 6] = [
+const E4M3_ROWS: [(&str, &str); 8] = [
+    ("setp.lt.u32 %inside, %row, %rows", "setp.le.u32 %inside, %row, %rows"),
+    ("setp.lt.u32 %of_row, 1, %row_warps", "setp.le.u32 %of_row, 1, %row_warps"),
     ("max.NaN.f32 %amax, %amax, %other", "max.f32 %amax, %amax, %amax"),
     ("0f43E00000", "0f43D00000"),
     ("selp.f32 %scale, %scale, 0f3F800000, %finite", "mov.f32 %scale, %scale"),

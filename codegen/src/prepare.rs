@@ -35,6 +35,12 @@ pub const MAX_EXPERTS: u32 = 1024;
 /// Choices that a thread of [`Preparation::Route`] places at once.
 const CHOICES: u32 = 8;
 
+/// Warps of a CTA that quantises rows with a scale of their own.
+const ROW_WARPS: u32 = THREADS / 32;
+
+/// Rows that keep all SMs busy with a warp each.
+const MANY_ROWS: u32 = 4096;
+
 /// Rows of a token that a thread which gathers stores to at once: as many as most mixtures choose.
 const SCATTERED: u32 = 8;
 
@@ -75,7 +81,7 @@ pub enum Preparation {
     /// NaN, so that products show them.
     QuantizeE4m3(Source),
     /// Activations to e4m3 with a scale for each row. Parameters of the entry: addresses of the activations, the codes (u64,
-    /// multiples of 16) and the scales (f32 `[rows]`); K over 16 (u32).
+    /// multiples of 16) and the scales (f32 `[rows]`); rows, K over 16, warps that share a row ([`Preparation::row_warps`]) (u32).
     ///
     /// In f32, each step rounded to nearest even: a row's scale is its amax / 448, at least the smallest normal number; 1 for
     /// a row of zeros, and for one with NaN or infinity in it. Elements are those of [`Preparation::QuantizeE4m3`].
@@ -207,11 +213,13 @@ impl Preparation {
             | Preparation::GatherQuantizeE4m3Blocks(_)
             | Preparation::GatherQuantizeMxfp8(_)
             | Preparation::Combine(_) => rows * u64::from(columns),
-            // A CTA for each row, and for each expert.
             Preparation::QuantizeE4m3Rows(_) | Preparation::GatherQuantizeE4m3Rows(_) => {
-                let ctas = if columns == 0 { 0 } else { rows as u32 };
+                let warps =
+                    if columns == 0 { 0 } else { rows * u64::from(self.row_warps(rows as u32, columns)) };
+                let ctas = warps.div_ceil(u64::from(ROW_WARPS)) as u32;
                 return (rows * u64::from(columns) <= u64::from(u32::MAX)).then_some(ctas);
             }
+            // A CTA for each expert.
             Preparation::Route => return (rows > 0).then_some(columns).or(Some(0)),
         };
         if items > u64::from(u32::MAX) {
@@ -219,6 +227,18 @@ impl Preparation {
         }
         let items = if self == Preparation::Block { items / 4 } else { items };
         u32::try_from(items.div_ceil(THREADS.into())).ok()
+    }
+
+    /// Warps that share a row in [`Preparation::QuantizeE4m3Rows`]: 1, 2, 4 or 8. A thread has 16 elements of a row at a time, or, with
+    /// rows enough for all SMs, twice as many.
+    pub fn row_warps(self, rows: u32, columns: u32) -> u32 {
+        match self {
+            Preparation::QuantizeE4m3Rows(_) => {
+                let of_thread = if rows >= MANY_ROWS { 2 } else { 1 };
+                columns.div_ceil(32 * of_thread).next_power_of_two().clamp(1, ROW_WARPS)
+            }
+            _ => ROW_WARPS,
+        }
     }
 
     /// Whether the kernel is launched before the one ahead of it in the stream has ended, and waits for it on the chip. The
@@ -377,7 +397,7 @@ impl View {
             distances: [1, 2, 4, 8, 16],
             rows_at_once: ROWS_AT_ONCE,
             scattered: SCATTERED,
-            row_warps: THREADS / 32,
+            row_warps: ROW_WARPS,
             // Chips whose tensor cores multiply it (PTX ISA, cvt: `.e2m1x2`).
             converts: way_of(arch).converts_e2m1,
             pairs: (0..8).map(|word| Pair { word, low: 2 * word, high: 2 * word + 1 }).collect(),
@@ -479,8 +499,11 @@ mod tests {
         assert_eq!(Preparation::GatherQuantize(Source::Bf16).ctas(129, 5), Some(5));
         assert_eq!((Preparation::Route.ctas(70, 9), Preparation::Route.ctas(0, 9)), (Some(9), Some(0)));
         let by_rows = Preparation::QuantizeE4m3Rows(Source::F16);
-        assert_eq!((by_rows.ctas(7, 3), by_rows.ctas(7, 0), by_rows.ctas(0, 3)), (Some(7), Some(0), Some(0)));
+        assert_eq!((by_rows.ctas(9, 3), by_rows.ctas(9, 0), by_rows.ctas(0, 3)), (Some(2), Some(0), Some(0)));
+        assert_eq!((by_rows.ctas(7, 300), by_rows.ctas(7, 33)), (Some(7), Some(2)));
+        assert_eq!((by_rows.row_warps(4096, 48), by_rows.row_warps(4095, 48)), (1, 2));
         assert_eq!(by_rows.ctas(1 << 16, 1 << 16), None);
+        assert_eq!(Preparation::GatherQuantizeE4m3Rows(Source::F16).ctas(7, 3), Some(7));
         assert_eq!(Preparation::Block.ctas(1, 1), Some(1));
         assert_eq!(Preparation::Block.ctas(129, 12), Some(3));
         assert_eq!((quantize.ctas(0, 7), quantize.ctas(7, 0)), (Some(0), Some(0)));

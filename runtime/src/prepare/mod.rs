@@ -461,7 +461,7 @@ impl E4m3RowQuantizer {
     }
 
     /// A launch for `rows` rows.
-    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call<3, 1>, PrepareError> {
+    pub(crate) fn call(&self, sizes: [u32; 2]) -> Result<Call<3, 3>, PrepareError> {
         let [rows, k] = sizes;
         let ctas = self.loaded.ctas_of_rows(rows, k, None)?;
         let bytes = rows as usize * k as usize;
@@ -471,7 +471,8 @@ impl E4m3RowQuantizer {
             tensor("codes", Role::Output, bytes, sizes),
             tensor("scales", Role::Output, 4 * rows as usize, [rows, 1]),
         ];
-        let numbers = [Number::U32(k / 16)];
+        let warps = self.loaded.preparation.row_warps(rows, k / 16);
+        let numbers = [Number::U32(rows), Number::U32(k / 16), Number::U32(warps)];
         Ok(Call { ctas, tensors, numbers })
     }
 }
