@@ -26,7 +26,7 @@ pub struct Errors {
     pub outside: u64,
     /// Relative tolerance for `outside`.
     pub rtol: f64,
-    /// Absolute tolerance for `outside`, as a share of C's root mean square.
+    /// Absolute tolerance for `outside` in columns of usual size.
     pub atol: f64,
     /// Elements that still hold the fill byte; for nvfp4 and mxfp8, scale factors.
     pub unwritten: u64,
@@ -129,11 +129,30 @@ fn off(format: OutputFormat, rtol: f64, got: f64, value: f64) -> f64 {
 /// An element: error divided by tolerance, index, actual value, expected value.
 type Worst = (f64, usize, f64, f64);
 
-/// Compares C, as bytes (f16, bf16, f32 or e4m3) or for other formats as decoded `values`, with `want`, row-major,
-/// under a [`limit`]. `narrow` is the kernel's [`narrow_error`], or 0; it applies to elements close to 0 too, because
-/// it is an error of the sums.
+/// Sums of the squares of each of `columns` columns, and of all.
+fn squares(want: &[f64], columns: usize, finite: impl Fn(&f64) -> f64 + Sync) -> (Vec<f64>, f64) {
+    let part = |rows: &[f64]| {
+        let mut sums = vec![0.0; columns];
+        for row in rows.chunks(columns) {
+            row.iter().zip(&mut sums).for_each(|(value, sum)| *sum += finite(value) * finite(value));
+        }
+        sums
+    };
+    let add = |mut x: Vec<f64>, y: Vec<f64>| {
+        x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+        x
+    };
+    let sums = want.par_chunks(columns * RUN.div_ceil(columns)).map(part).reduce(|| vec![0.0; columns], add);
+    let all = sums.iter().sum();
+    (sums, all)
+}
+
+/// Compares C, `columns` columns as bytes (f16, bf16, f32 or e4m3) or for other formats as decoded `values`, with `want`,
+/// row-major, under a [`limit`]. `narrow` is the kernel's [`narrow_error`], or 0; it applies to elements close to 0 too, because
+/// it is an error of the sums. Sums of a column may be larger than those of others, where a gate multiplies them by a vector.
 pub fn compare(
     formats: &Formats,
+    columns: usize,
     narrow: f64,
     limit: f64,
     bytes: &[u8],
@@ -142,9 +161,14 @@ pub fn compare(
 ) -> Errors {
     let (format, rtol) = (formats.c, rtol(formats, narrow));
     let finite = |value: &f64| Some(settled(format, *value)).filter(|value| value.is_finite()).unwrap_or(0.0);
-    let square: f64 =
-        want.par_chunks(RUN).map(|run| run.iter().map(finite).map(|w| w * w).sum::<f64>()).sum();
-    let atol = (atol_share(format) + narrow) * (square / want.len().max(1) as f64).sqrt();
+    let columns = columns.max(1);
+    let (of_columns, square) = squares(want, columns, finite);
+    let usual = (square / want.len().max(1) as f64).sqrt();
+    let rows = (want.len() / columns).max(1) as f64;
+    let atol = (atol_share(format) + narrow) * usual;
+    let atols: Vec<f64> = (of_columns.iter())
+        .map(|square| (atol_share(format) + narrow) * (square / rows).sqrt().max(usual))
+        .collect();
     let width = format.bytes() as usize;
     let part = |(index, want): (usize, &[f64])| {
         let mut found = Errors::default();
@@ -159,8 +183,11 @@ pub fn compare(
                 }
             };
             let off = off(format, rtol, got, w);
-            let share =
-                if off.is_finite() { off / (rtol * w.abs() + atol).max(1e-300) } else { f64::INFINITY };
+            let share = if off.is_finite() {
+                off / (rtol * w.abs() + atols[at % columns]).max(1e-300)
+            } else {
+                f64::INFINITY
+            };
             found.unwritten += u64::from(poison);
             if off.is_finite() {
                 found.frobenius += off * off;
@@ -206,12 +233,12 @@ mod tests {
     const BF16: Formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
 
     fn judged(bytes: &[u8], want: &[f64]) -> Errors {
-        compare(&BF16, 0.0, limit(&BF16, want), bytes, None, want)
+        compare(&BF16, 1, 0.0, limit(&BF16, want), bytes, None, want)
     }
 
     fn judged_values(c: OutputFormat, got: &[f64], want: &[f64]) -> Errors {
         let formats = Formats { c, ..BF16 };
-        compare(&formats, 0.0, limit(&formats, want), &[], Some(got), want)
+        compare(&formats, 1, 0.0, limit(&formats, want), &[], Some(got), want)
     }
 
     fn encoded(values: &[f64]) -> Vec<u8> {
@@ -238,11 +265,28 @@ mod tests {
         let want = values(1000);
         let outside = |off: f64, steps| {
             let got: Vec<f64> = want.iter().map(|w| w + off).collect();
-            compare(&formats, narrow_error(steps), 1.0, &[], Some(&got), &want).outside
+            compare(&formats, 1, narrow_error(steps), 1.0, &[], Some(&got), &want).outside
         };
         assert_eq!(outside(1e-3, 16), 0);
         assert!(outside(1e-3, 4) > 0);
         assert!(outside(2e-2, 16) > 0);
+    }
+
+    #[test]
+    fn columns_have_sizes_of_their_own() {
+        // The first of four columns is a hundred times as large as the others.
+        let scale = |index: usize| if index.is_multiple_of(4) { 100.0 } else { 1.0 };
+        let want: Vec<f64> = values(4000).iter().enumerate().map(|(i, w)| w * scale(i)).collect();
+        let formats = Formats { c: OutputFormat::F32, ..BF16 };
+        let outside = |column: usize, off: f64, columns| {
+            let got: Vec<f64> =
+                want.iter().enumerate().map(|(i, w)| if i % 4 == column { w + off } else { *w }).collect();
+            compare(&formats, columns, 0.0, 1.0, &[], Some(&got), &want).outside
+        };
+        let usual = (want.iter().map(|w| w * w).sum::<f64>() / 4000.0).sqrt();
+        let off = 1.5e-4 * usual;
+        assert!(outside(0, off, 1) > 0 && outside(0, off, 4) == 0);
+        assert!(outside(1, off, 4) > 0);
     }
 
     #[test]

@@ -156,9 +156,10 @@ impl Problem {
 
     fn compare(&self, output: &Output, narrow: f64, operands: &DeviceOperands) -> Result<Errors, String> {
         let Output { formats, want, limit, .. } = output;
+        let columns = self.shape.n as usize;
         let plain = |buffer: &Buffer| -> Result<Errors, String> {
             let bytes = buffer.download().map_err(words)?;
-            Ok(compare::compare(formats, narrow, *limit, &bytes, None, want))
+            Ok(compare::compare(formats, columns, narrow, *limit, &bytes, None, want))
         };
         match (output.name, &operands.d1, &operands.d2, formats.c.scales()) {
             ("D1", Some(d1), _, _) => plain(d1),
@@ -167,7 +168,8 @@ impl Problem {
             (_, _, _, Some(_)) => {
                 let output = operands.output().map_err(words)?;
                 let unwritten = output.scales().iter().filter(|byte| **byte == compare::POISON).count();
-                let errors = compare::compare(formats, narrow, *limit, &[], Some(&output.decode()), want);
+                let errors =
+                    compare::compare(formats, columns, narrow, *limit, &[], Some(&output.decode()), want);
                 Ok(Errors { unwritten: unwritten as u64, ..errors })
             }
         }

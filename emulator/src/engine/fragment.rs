@@ -132,11 +132,10 @@ pub fn unpack(registers: &[Lanes], rows: usize, k: usize, kind: Kind) -> Vec<u64
     let mut out = vec![0; rows * k];
     for (r, register) in registers.iter().enumerate() {
         for (lane, word) in register.iter().enumerate() {
-            for within in 0..per {
-                let (row, at) = position(lane, r * per + within, rows, per);
-                if let Some(slot) = out.get_mut(row * k + at) {
-                    *slot = word >> (within as u32 * bits) & mask;
-                }
+            // A register's elements follow each other along K.
+            let (row, at) = position(lane, r * per, rows, per);
+            for (within, slot) in (0..per as u32).zip(out.iter_mut().skip(row * k + at)) {
+                *slot = word >> (within * bits) & mask;
             }
         }
     }
