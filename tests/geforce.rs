@@ -23,8 +23,8 @@ const LEGAL: usize = 36;
 /// Configurations that are run under several schedules; those of `SILUMIN_FULL=1`.
 const FEW: [usize; 2] = [3, 12];
 /// A commit judges one draw, or one run, in so many.
-/// Cases alternate chips, shapes and schedules by 2, 4 and 12, which have no common divisor with five: a commit sees all of them.
-const PARTS: usize = 5;
+/// Cases alternate chips, shapes and schedules by 2, 4 and 12, which have no common divisor with seven: a commit sees all of them.
+const PARTS: usize = 7;
 
 /// The parts of which one is judged: who asks for a number of draws gets all of them.
 fn parts() -> usize {

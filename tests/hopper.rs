@@ -29,8 +29,8 @@ const DECODED: [(&str, &str); 4] =
 const FEW: [usize; 2] = [4, 12];
 
 /// A commit judges one draw, or one run, in so many.
-/// Cases alternate shapes and schedules by 4 and 12, which have no common divisor with five: a commit sees all of them.
-const PARTS: usize = 5;
+/// Cases alternate shapes and schedules by 4 and 12, which have no common divisor with seven: a commit sees all of them.
+const PARTS: usize = 7;
 
 /// The parts of which one is judged: who asks for a number of draws gets all of them.
 fn parts() -> usize {

@@ -17,7 +17,7 @@ use silumin_testkit::sample;
 /// Seeds of the random schedule, unless the environment says otherwise.
 const SEEDS: u64 = 2;
 /// A commit tries one schedule in so many.
-const PARTS: usize = 7;
+const PARTS: usize = 11;
 
 fn seeds() -> u64 {
     std::env::var("SILUMIN_SEEDS")

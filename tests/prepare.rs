@@ -15,6 +15,7 @@ use silumin::formats::quantize::{MxRule, TensorScale, quantize, quantize_to, qua
 use silumin::verify::toolchain::Ptxas;
 use silumin_emulator::mutate::{BAR, Earlier, Equivalents, Subject, SurveyOptions, text};
 use silumin_emulator::{LaunchFile, Options};
+use silumin_testkit::sample;
 
 fn golden(preparation: Preparation, arch: Arch) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/prepared");
@@ -679,7 +680,7 @@ fn mistakes_in_them_are_caught() {
     let plan = SurveyOptions { seeds: 1, equivalents, instruction_limit: 60_000, ..SurveyOptions::default() };
     let quantize = Preparation::Quantize(Source::Bf16);
     let mut missed = Vec::new();
-    for (preparation, arch, own) in [
+    let cases = [
         (quantize, Arch::Sm90a, [&QUANTIZE[..], &ON_HOPPER].concat()),
         (quantize, Arch::Sm100a, QUANTIZE.to_vec()),
         (Preparation::QuantizeE4m3(Source::Bf16), Arch::Sm90a, E4M3.to_vec()),
@@ -699,7 +700,11 @@ fn mistakes_in_them_are_caught() {
         (Preparation::GatherQuantizeE4m3(Source::Bf16), Arch::Sm100a, GATHER_E4M3.to_vec()),
         (Preparation::GatherQuantizeE4m3Rows(Source::Bf16), Arch::Sm100a, GATHER_ROWS.to_vec()),
         (Preparation::Combine(Source::Bf16), Arch::Sm90a, COMBINE.to_vec()),
-    ] {
+    ];
+    // The emulator's mistakes are put into a part of the kernels at each commit.
+    let surveyed: Vec<usize> =
+        sample::of((0..cases.len()).collect(), 4).into_iter().map(|(number, _)| number).collect();
+    for (number, (preparation, arch, own)) in cases.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let launch = launch_file(folder.path(), preparation, arch, false);
         let subject = Subject::read(&launch).unwrap();
@@ -708,7 +713,7 @@ fn mistakes_in_them_are_caught() {
         let tiny = Subject::read(&launch_file(other.path(), preparation, arch, true)).unwrap();
         // A short row leaves most warps without work; the kernel without experts has a long one.
         let of_short_rows = matches!(preparation, Preparation::GatherQuantizeE4m3Rows(_));
-        if !of_short_rows {
+        if !of_short_rows && surveyed.contains(&number) {
             // This one has ten times as many mutants as most, and a longer launch.
             let every = if preparation == Preparation::Route { 6 } else { 1 };
             let plan = SurveyOptions { every, ..plan.clone() };
