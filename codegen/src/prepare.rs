@@ -41,7 +41,7 @@ const ROW_WARPS: u32 = THREADS / 32;
 /// Rows that keep all SMs busy with a warp each.
 const MANY_ROWS: u32 = 4096;
 
-/// Rows of a token that a thread which gathers stores to at once: as many as most mixtures choose.
+/// Rows that a thread stores a token to at once. Most mixtures choose eight experts or fewer.
 const SCATTERED: u32 = 8;
 
 /// Rows that a thread of [`Preparation::Combine`] loads at once.
@@ -81,7 +81,8 @@ pub enum Preparation {
     /// NaN, so that products show them.
     QuantizeE4m3(Source),
     /// Activations to e4m3 with a scale for each row. Parameters of the entry: addresses of the activations, the codes (u64,
-    /// multiples of 16) and the scales (f32 `[rows]`); rows, K over 16, warps that share a row ([`Preparation::row_warps`]) (u32).
+    /// multiples of 16) and the scales (f32 `[rows]`); rows, K over 16, warps that share a row (u32): 1, 2, 4 or 8. The grid that
+    /// [`Preparation::ctas`] gives is for [`Preparation::row_warps`].
     ///
     /// In f32, each step rounded to nearest even: a row's scale is its amax / 448, at least the smallest normal number; 1 for
     /// a row of zeros, and for one with NaN or infinity in it. Elements are those of [`Preparation::QuantizeE4m3`].
@@ -111,18 +112,21 @@ pub enum Preparation {
     /// [`Preparation::Quantize`] of each token, to the rows of its choices. Parameters of the entry: addresses of the tokens, of
     /// `sources`, `offsets`, `places`, the codes and the scale factors (u64, multiples of 16); tokens, K over 16, experts, choices
     /// of a token (u32); the scale of the whole tensor (f32). Scale factors of rows that pad an expert's last block are not
-    /// written. With 0 choices of a token there are rows in the place of the tokens, and each stays where it is.
+    /// written. With 0 choices the activations are rows that are sorted already, `[choices, K]`: the kernel quantises them in place, up to
+    /// the last offset, and does not read `places`.
     GatherQuantize(Source),
     /// [`Preparation::QuantizeE4m3`] of each token, to the rows of its choices. Parameters of the entry: addresses of the tokens, of
     /// `places` and the codes (u64, multiples of 16); tokens, K over 16, choices of a token (u32); the scale of the whole tensor (f32).
     GatherQuantizeE4m3(Source),
     /// [`Preparation::QuantizeE4m3Rows`] of each token, to the rows of its choices. Parameters of the entry: addresses of the
     /// tokens, of `places`, the codes (u64, multiples of 16) and the scales (f32 `[choices]`); K over 16, choices of a token (u32).
+    /// The grid has one CTA for each token, and no more.
     GatherQuantizeE4m3Rows(Source),
     /// [`Preparation::QuantizeE4m3Blocks`] of each token, to the rows of its choices. Parameters of the entry: those of [`Preparation::GatherQuantize`]
     /// without the scale of the tensor.
     GatherQuantizeE4m3Blocks(Source),
-    /// [`Preparation::QuantizeMxfp8`] of each token, with the same parameters.
+    /// [`Preparation::QuantizeMxfp8`] of each token, to the rows of its choices. Parameters of the entry: those of
+    /// [`Preparation::GatherQuantizeE4m3Blocks`].
     GatherQuantizeMxfp8(Source),
     /// Sums the rows of each token, each times the weight of its choice, onto the residual, in f32 and in the order of the
     /// choices. Parameters of the entry: addresses of the rows `[choices, K]`, of `places`, of the weights (f32 `[tokens,
@@ -198,7 +202,8 @@ impl Preparation {
     }
 
     /// How many CTAs a launch has, along x. `columns` counts blocks of 16 elements in a row, or scale factors; for
-    /// [`Preparation::Route`] `rows` counts choices and `columns` experts. `None` for 2^32 items or more, pads included: an
+    /// [`Preparation::Route`] `rows` counts choices and `columns` experts. `rows` counts tokens where a kernel gathers and quantises
+    /// them. `None` for 2^32 items or more, pads included: an
     /// index has 32 bits.
     pub fn ctas(self, rows: u32, columns: u32) -> Option<u32> {
         let (rows, fours) = (u64::from(rows), u64::from(columns).next_multiple_of(4));
@@ -229,16 +234,14 @@ impl Preparation {
         u32::try_from(items.div_ceil(THREADS.into())).ok()
     }
 
-    /// Warps that share a row in [`Preparation::QuantizeE4m3Rows`]: 1, 2, 4 or 8. A thread has 16 elements of a row at a time, or, with
-    /// rows enough for all SMs, twice as many.
+    /// Warps that share a row in [`Preparation::QuantizeE4m3Rows`]: 1, 2, 4 or 8. A thread quantises 16 elements of a row, or 32 with 4,096
+    /// rows and more. For other kernels it is 8.
     pub fn row_warps(self, rows: u32, columns: u32) -> u32 {
-        match self {
-            Preparation::QuantizeE4m3Rows(_) => {
-                let of_thread = if rows >= MANY_ROWS { 2 } else { 1 };
-                columns.div_ceil(32 * of_thread).next_power_of_two().clamp(1, ROW_WARPS)
-            }
-            _ => ROW_WARPS,
+        if !matches!(self, Preparation::QuantizeE4m3Rows(_)) {
+            return ROW_WARPS;
         }
+        let of_thread = if rows >= MANY_ROWS { 2 } else { 1 };
+        columns.div_ceil(32 * of_thread).next_power_of_two().clamp(1, ROW_WARPS)
     }
 
     /// Whether the kernel is launched before the one ahead of it in the stream has ended, and waits for it on the chip. The

@@ -83,8 +83,8 @@ pub fn narrow_error(steps: u32) -> f64 {
     2.0 * f64::from(steps) * f64::exp2(-13.0)
 }
 
-/// How many times its usual size the largest of so many normal numbers is. A gate multiplies a product's error by the other product, which
-/// is that large somewhere.
+/// The largest of `elements` normal numbers, over their standard deviation. A gate multiplies the error of one product by the other
+/// product, which has that size somewhere.
 fn tail(elements: usize) -> f64 {
     (2.0 * (elements.max(2) as f64).ln()).sqrt()
 }
@@ -155,11 +155,12 @@ fn squares(want: &[f64], columns: usize, finite: impl Fn(&f64) -> f64 + Sync) ->
 
 /// Compares C, `columns` columns as bytes (f16, bf16, f32 or e4m3) or for other formats as decoded `values`, with `want`,
 /// row-major, under a [`limit`]. `narrow` is the kernel's [`narrow_error`], or 0; it applies to elements close to 0 too, because
-/// it is an error of the sums. Sums of a column may be larger than those of others, where a gate multiplies them by a vector.
+/// it is an error of the sums. Where a gate multiplies columns by a vector, an element is judged by the size of its column; rows
+/// are all judged alike. `gated` says whether a gate multiplies two products.
 pub fn compare(
     formats: &Formats,
     columns: usize,
-    narrow: f64,
+    (narrow, gated): (f64, bool),
     limit: f64,
     bytes: &[u8],
     values: Option<&[f64]>,
@@ -171,7 +172,7 @@ pub fn compare(
     let (of_columns, square) = squares(want, columns, finite);
     let usual = (square / want.len().max(1) as f64).sqrt();
     let rows = (want.len() / columns).max(1) as f64;
-    let share = atol_share(format) + narrow * tail(want.len());
+    let share = atol_share(format) + narrow * if gated { tail(want.len()) } else { 1.0 };
     let atols: Vec<f64> = of_columns.iter().map(|square| share * (square / rows).sqrt().max(usual)).collect();
     let width = format.bytes() as usize;
     let part = |(index, want): (usize, &[f64])| {
@@ -237,12 +238,12 @@ mod tests {
     const BF16: Formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
 
     fn judged(bytes: &[u8], want: &[f64]) -> Errors {
-        compare(&BF16, 1, 0.0, limit(&BF16, want), bytes, None, want)
+        compare(&BF16, 1, (0.0, false), limit(&BF16, want), bytes, None, want)
     }
 
     fn judged_values(c: OutputFormat, got: &[f64], want: &[f64]) -> Errors {
         let formats = Formats { c, ..BF16 };
-        compare(&formats, 1, 0.0, limit(&formats, want), &[], Some(got), want)
+        compare(&formats, 1, (0.0, false), limit(&formats, want), &[], Some(got), want)
     }
 
     fn encoded(values: &[f64]) -> Vec<u8> {
@@ -269,11 +270,11 @@ mod tests {
         let want = values(1000);
         let outside = |off: f64, steps| {
             let got: Vec<f64> = want.iter().map(|w| w + off).collect();
-            compare(&formats, 1, narrow_error(steps), 1.0, &[], Some(&got), &want).outside
+            compare(&formats, 1, (narrow_error(steps), false), 1.0, &[], Some(&got), &want).outside
         };
         assert_eq!(outside(1e-3, 16), 0);
-        assert!(outside(5e-3, 4) > 0);
-        assert!(outside(4e-2, 16) > 0);
+        assert!(outside(1e-3, 4) > 0);
+        assert!(outside(2e-2, 16) > 0);
     }
 
     #[test]
@@ -285,7 +286,7 @@ mod tests {
         let outside = |column: usize, off: f64, columns| {
             let got: Vec<f64> =
                 want.iter().enumerate().map(|(i, w)| if i % 4 == column { w + off } else { *w }).collect();
-            compare(&formats, columns, 0.0, 1.0, &[], Some(&got), &want).outside
+            compare(&formats, columns, (0.0, false), 1.0, &[], Some(&got), &want).outside
         };
         let usual = (want.iter().map(|w| w * w).sum::<f64>() / 4000.0).sqrt();
         let off = 1.5e-4 * usual;

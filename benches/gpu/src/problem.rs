@@ -142,7 +142,7 @@ impl Problem {
     /// Compares everything that a kernel wrote to a set. Returns the worst tensor's name (C, or the first that is
     /// wrong) and its errors.
     pub fn judge(&self, kernel: &LoadedKernel, set: usize) -> Result<(&'static str, Errors), String> {
-        let narrow = narrow_error(kernel);
+        let narrow = (narrow_error(kernel), kernel.kernel().problem.operation.products() > 1);
         let mut of_c = None;
         for output in &self.outputs {
             let errors = self.compare(output, narrow, &self.sets[set])?;
@@ -154,7 +154,12 @@ impl Problem {
         of_c.map(|errors| ("C", errors)).ok_or_else(|| "a problem has a C".to_owned())
     }
 
-    fn compare(&self, output: &Output, narrow: f64, operands: &DeviceOperands) -> Result<Errors, String> {
+    fn compare(
+        &self,
+        output: &Output,
+        narrow: (f64, bool),
+        operands: &DeviceOperands,
+    ) -> Result<Errors, String> {
         let Output { formats, want, limit, .. } = output;
         let columns = self.shape.n as usize;
         let plain = |buffer: &Buffer| -> Result<Errors, String> {

@@ -20,7 +20,7 @@ pub(super) fn column_register(vector: &str, column: u32) -> String {
     format!("%per_column_{vector}_{column}")
 }
 
-/// Where an element of a vector waits that was loaded ahead of its chunk, by its number among all that may wait.
+/// The register in which an element of a vector waits for its chunk, by its number among all that may wait.
 pub(super) fn ahead_register(vector: &str, number: u32) -> String {
     format!("%ahead_{vector}_{number}")
 }

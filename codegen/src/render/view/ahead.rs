@@ -13,11 +13,11 @@ use crate::render::gate_text::{ahead_register, column_register};
 
 /// What a chunk of an epilogue loads ahead, and what it takes of that.
 pub(crate) struct AheadChunk {
-    /// Loads before the first chunk: for each that has a slot.
+    /// Before the first chunk: loads for all slots.
     pub first: Vec<ChunkLoads>,
     /// Elements of columns from the chunk's slot to where its gate reads them.
     pub moves: Vec<(String, String)>,
-    /// Elements of matrices on the same way.
+    /// Elements of matrices, likewise.
     pub matrices: Vec<MatrixChunk>,
     /// Loads of the next chunk that takes this slot.
     pub later: Option<ChunkLoads>,
@@ -83,7 +83,7 @@ impl Ahead<'_> {
         }
     }
 
-    /// The loads of a chunk that is so many further on.
+    /// The loads of the chunk that is `distance` chunks ahead.
     fn loads(&self, distance: u32, slot: u32) -> ChunkLoads {
         let base = distance * self.chunk;
         let (_, limit) = along_columns(self.lanes.transposed(), self.shape);

@@ -256,8 +256,8 @@ impl Lanes {
             .collect()
     }
 
-    /// The elements of columns of vectors for a chunk. None reaches beyond their number, `n`. `register` says where the element of
-    /// a vector goes that is the thread's so many-th.
+    /// The elements of columns of vectors for a chunk. None reaches beyond their number, `n`. `register` names the
+    /// register of a vector's i-th element.
     pub(super) fn column_loads(
         self,
         names: &[&str],

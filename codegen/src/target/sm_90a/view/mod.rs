@@ -23,7 +23,7 @@ use consumer::WarpgroupView;
 use order_first::OrderFirst;
 use roles::{Consumer, Epilogue, Fixup, Order, Setup, Teardown, Unpack};
 
-/// Registers of a thread that an epilogue needs beside sums: for a chunk, its gate, and addresses.
+/// Registers of a thread that an epilogue needs beside sums, at a guess: for a chunk, its gate, and addresses.
 const EPILOGUE_REGISTERS: u32 = 88;
 
 #[derive(Template)]
@@ -72,7 +72,7 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
     }
 }
 
-/// Registers of a thread beside sums and what an epilogue needs, which are an estimate: `ptxas` spills nothing with them.
+/// Registers of a thread beside sums and what an epilogue needs. The latter is an estimate; tests count what `ptxas` spills.
 fn free_registers(warpgroups: &Wgmma, plan: &Plan) -> u32 {
     let sums = warpgroups.product_registers.saturating_mul(plan.problem.operation.products());
     warpgroups.registers[0].saturating_sub(sums.saturating_add(EPILOGUE_REGISTERS))
