@@ -1,7 +1,7 @@
 //! The gate's vectors: where the epilogue finds their elements, and when it loads them.
 //!
-//! An element of a row is loaded once an item. Those of columns are loaded some columns at a time, right before
-//! the gate's splices that read them, so that they do not all occupy registers at once. Where threads hold accumulators in
+//! An element of a row is loaded once an item. Elements of columns are loaded some columns at a time: the first ones of a chunk
+//! before its accumulators are, others right before the gate's splices that read them. Where threads hold accumulators in
 //! their registers and chunks are unrolled, they are loaded some chunks ahead instead (`ahead.rs`).
 
 use super::epilogue::Ragged;
@@ -11,8 +11,15 @@ use crate::gate::{Axis, Fragment, GateVector};
 use crate::problem::Shape;
 use crate::render::gate_text::{GATE_WIDTH, column_register};
 
-/// Columns whose elements are loaded together.
+/// Columns whose elements are loaded together, at least, and registers that they may take.
 const GROUP: u32 = 8;
+const GROUP_REGISTERS: u32 = 64;
+
+/// Columns of a chunk of `count` whose elements of `vectors` vectors are loaded together.
+fn group(count: u32, vectors: u32) -> u32 {
+    let fits = |columns: &u32| columns * vectors <= GROUP_REGISTERS && count.is_multiple_of(*columns);
+    [4 * GROUP, 2 * GROUP].into_iter().find(fits).unwrap_or(GROUP)
+}
 
 /// The vectors of an entry's gate.
 pub(crate) struct Inputs {
@@ -88,11 +95,12 @@ pub(super) fn steps(
     let (axis, limit) = along_columns(transposed, shape);
     let columns = names_along(fragments, axis);
     let end = texts.len() as u32 * GATE_WIDTH as u32;
+    let group = group(end, columns.len() as u32);
     (0..end)
         .step_by(GATE_WIDTH)
         .zip(texts)
         .map(|(first, text)| {
-            let starts = !columns.is_empty() && first.is_multiple_of(GROUP);
+            let starts = !columns.is_empty() && first.is_multiple_of(group);
             let loads = match starts {
                 true => match held.lanes() {
                     // Few columns, and each in all registers' rows.
@@ -100,7 +108,7 @@ pub(super) fn steps(
                         lanes.column_loads(&columns, base, ragged, limit, column_register)
                     }
                     Some(_) => Vec::new(),
-                    None => column_loads(&columns, first, GROUP.min(end - first), base, ragged, shape),
+                    None => column_loads(&columns, first, group.min(end - first), base, ragged, shape),
                 },
                 false => Vec::new(),
             };
