@@ -122,10 +122,10 @@ pub enum Preparation {
     /// tokens, of `places`, the codes (u64, multiples of 16) and the scales (f32 `[choices]`); K over 16, choices of a token (u32).
     /// The grid has one CTA for each token, and no more.
     GatherQuantizeE4m3Rows(Source),
-    /// [`Preparation::QuantizeE4m3Blocks`] of each token, to the rows of its choices. Parameters of the entry: those of [`Preparation::GatherQuantize`]
+    /// [`Preparation::QuantizeE4m3Blocks`] of each token, to the rows of its choices. Parameters of the entry: as for [`Preparation::GatherQuantize`]
     /// without the scale of the tensor.
     GatherQuantizeE4m3Blocks(Source),
-    /// [`Preparation::QuantizeMxfp8`] of each token, to the rows of its choices. Parameters of the entry: those of
+    /// [`Preparation::QuantizeMxfp8`] of each token, to the rows of its choices. Parameters of the entry: as for
     /// [`Preparation::GatherQuantizeE4m3Blocks`].
     GatherQuantizeMxfp8(Source),
     /// Sums the rows of each token, each times the weight of its choice, onto the residual, in f32 and in the order of the

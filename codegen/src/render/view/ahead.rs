@@ -1,7 +1,7 @@
 //! Elements of the gate's columns and matrices that are loaded some chunks before the gate that reads them.
 //!
 //! A load takes as long as the gates of many chunks. Where chunks are unrolled and a thread has registers free, elements of several
-//! chunks are under way at once: those of a chunk wait in a slot of registers, which then takes those of a later chunk.
+//! chunks are under way at once. A chunk's elements wait in a slot of registers. The slot then takes a later chunk's elements.
 
 use super::epilogue::Ragged;
 use super::inputs::{ColumnLoads, along_columns, names_along};
@@ -11,13 +11,13 @@ use crate::gate::Fragment;
 use crate::problem::Shape;
 use crate::render::gate_text::{ahead_register, column_register};
 
-/// What a chunk of an epilogue loads ahead, and what it takes of that.
+/// A chunk of an epilogue: its moves out of a slot, and its loads for later chunks.
 pub(crate) struct AheadChunk {
     /// Before the first chunk: loads for all slots.
     pub first: Vec<ChunkLoads>,
-    /// Elements of columns from the chunk's slot to where its gate reads them.
+    /// Elements of columns: the register that the gate reads, and the register of the slot.
     pub moves: Vec<(String, String)>,
-    /// Elements of matrices, likewise.
+    /// Elements of matrices, from the slot to fp32 registers.
     pub matrices: Vec<MatrixChunk>,
     /// Loads of the next chunk that takes this slot.
     pub later: Option<ChunkLoads>,
@@ -29,11 +29,11 @@ pub(crate) struct ChunkLoads {
     pub matrices: Vec<MatrixChunk>,
 }
 
-/// What loads ahead need to know.
+/// An epilogue whose elements are loaded ahead.
 pub(super) struct Ahead<'a> {
     pub lanes: Lanes,
     pub matrices: &'a Matrices,
-    /// What reads the elements.
+    /// The parts of the gate that read the elements.
     pub fragments: &'a [&'a Fragment],
     pub ragged: Ragged,
     pub shape: Shape,
@@ -45,7 +45,7 @@ pub(super) struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// A slot for each chunk that may wait; 0 if none are free, nothing is loaded, or one chunk is all.
+    /// The number of slots; 0 if too few registers are free, nothing is loaded, or there is one chunk only.
     pub fn slots(&self) -> u32 {
         if self.chunks < 2 {
             return 0;

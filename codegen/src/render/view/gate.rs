@@ -106,7 +106,7 @@ impl GateView {
                 first.matrices = elements;
             }
             if slots > 0 {
-                // All are there already.
+                // Everything was loaded ahead.
                 steps = steps.into_iter().map(|step| GateStep::of(step.text)).collect();
             }
             Ok::<_, RenderError>(steps)
@@ -168,7 +168,7 @@ impl GateView {
         })
     }
 
-    /// What a chunk loads ahead, and takes of what was; `None` where nothing is loaded ahead.
+    /// Loads and moves of a chunk, by its number; `None` if nothing is loaded ahead.
     pub fn ahead(&self, chunk: &usize) -> Option<&AheadChunk> {
         self.ahead.get(*chunk)
     }

@@ -117,8 +117,8 @@ pub(super) fn steps(
         .collect()
 }
 
-/// The axis of the elements along a column of the accumulators, and what pairs of them do not reach beyond: groups of rows start
-/// anywhere.
+/// The axis of the vectors that have an element for each of the accumulator's columns, and the number of elements. A pair of elements
+/// must not cross it. It is 1 for groups of rows, which start anywhere.
 pub(super) fn along_columns(transposed: bool, shape: Shape) -> (Axis, u32) {
     match transposed {
         false => (Axis::N, shape.n),

@@ -28,7 +28,7 @@ pub(crate) struct MatrixChunk {
     pub element: &'static str,
     pub pairs: Vec<MatrixPair>,
     pub singles: Vec<MatrixSingle>,
-    /// Elements in fp32 that waited: where they go, and where they are.
+    /// For fp32 elements: the register that the gate reads, and the register of the slot.
     pub copies: Vec<(String, String)>,
 }
 

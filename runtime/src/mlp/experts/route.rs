@@ -118,19 +118,16 @@ impl Router {
         if let Gather::Copy(_) | Gather::Nvfp4(..) | Gather::Blocks(_) = self.gather {
             args.extend([Plain::Input("sources", &memory.sources), Plain::Input("offsets", &memory.offsets)]);
         }
-        // A thread that quantises stores to all rows of its token.
-        let [places, rows] = [Plain::Input("places", &memory.places), Plain::Part("rows", &memory.x)];
-        let mut items = tokens.count;
-        args.extend(match self.gather {
-            Gather::Copy(_) => vec![rows],
-            _ => vec![places, rows],
-        });
+        // A thread that quantises stores to all rows of its token. A thread that copies has one row.
+        let copies = matches!(self.gather, Gather::Copy(_));
+        args.extend((!copies).then_some(Plain::Input("places", &memory.places)));
+        args.push(Plain::Part("rows", &memory.x));
+        let items = if copies { choices } else { tokens.count };
         args.extend(memory.x_scales.as_ref().map(|scales| Plain::Part("scales", scales)));
         let [count, columns, top_k] = [tokens.count, blocks, self.top_k].map(Plain::U32);
         let kernel = match &self.gather {
             Gather::Copy(kernel) => {
-                items = choices;
-                args.extend([Plain::U32(choices), columns, Plain::U32(experts)]);
+                args.extend([Plain::U32(items), columns, Plain::U32(experts)]);
                 kernel
             }
             Gather::Nvfp4(kernel, scale) => {
