@@ -99,15 +99,15 @@ impl GateView {
                 kept.scale(&mut texts, last)?;
                 fragments.extend(kept.fragments(last));
             }
+            if slots > 0 {
+                // Everything was loaded ahead.
+                return Ok(texts.into_iter().map(GateStep::of).collect());
+            }
             let elements = matrices.chunk(&fragments, base);
             fragments.retain(|_| !transposed || held.lanes().is_some());
             let mut steps = inputs::steps(&fragments, texts, base, ragged, shape, held);
             if let Some(first) = steps.first_mut() {
                 first.matrices = elements;
-            }
-            if slots > 0 {
-                // Everything was loaded ahead.
-                steps = steps.into_iter().map(|step| GateStep::of(step.text)).collect();
             }
             Ok::<_, RenderError>(steps)
         };

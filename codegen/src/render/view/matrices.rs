@@ -101,7 +101,7 @@ impl Matrices {
         vectors.iter().filter(|vector| vector.is_matrix()).map(matrix).collect()
     }
 
-    /// Words, and single elements, in which a chunk comes.
+    /// Registers of a chunk: words of two elements or one of fp32, and single elements.
     fn words(&self) -> [u32; 2] {
         let (mut words, mut halves) = (0, 0);
         for (first, count, ..) in self.places() {
@@ -114,7 +114,7 @@ impl Matrices {
         [words, halves]
     }
 
-    /// Registers in which a chunk waits of all matrices that `fragments` read.
+    /// Registers that a waiting chunk takes, of all matrices that `fragments` read.
     pub fn waiting(&self, fragments: &[&Fragment]) -> u32 {
         names(fragments).len() as u32 * self.words().iter().sum::<u32>()
     }

@@ -63,8 +63,8 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
 /// more.
 const LEAST_STAGES: u32 = 4;
 
-/// A plan of what was settled, if it is legal and fits. Eight epilogue warps for one tile are not worth a stage, which the staging of
-/// their store costs where it does not fit over the stages.
+/// Makes the plan, if it is legal and fits. Staging that does not fit over the stages costs a stage. Eight epilogue warps for one tile
+/// are not worth that.
 fn settle(
     problem: &Problem,
     config: &Config,
@@ -165,7 +165,7 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     }
 }
 
-/// Lengths of K, in whole K tiles, for which `auto` takes half as long ones of 4-bit operands.
+/// Lengths of K, in whole K tiles, for which `auto` halves the K tile of 4-bit operands.
 const HALF_SPANS: RangeInclusive<u32> = 6..=16;
 
 /// Whether K tiles of 4-bit operands have 64 bytes a row, and not 128: where a CTA has one tile and K is short. The pipeline fills and
@@ -180,7 +180,7 @@ fn takes_half_spans(problem: &Problem, config: &Config, arch: Arch, settled: &Se
         && one_tile
         && !settled.swap_ab
         && settled.strategy == Strategy::Interleaved
-        // How many tiles groups of rows have, only the device knows.
+        // Only the device knows the number of tiles of groups of rows.
         && !problem.shape.groups.by_rows()
         // A given number of stages would hold half as many bytes.
         && config.stages == Setting::Auto
