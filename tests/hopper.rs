@@ -23,8 +23,14 @@ use silumin_testkit::values::{HOPPER_VALUES, SHAPES};
 /// Legal configurations that the test holds to, unless the environment says otherwise.
 const LEGAL: usize = 48;
 /// Formats that are decoded in the kernel: of weights, or of both operands.
-const DECODED: [(&str, &str); 4] =
-    [("bf16", "nvfp4"), ("bf16", "mxfp4"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4")];
+const DECODED: [(&str, &str); 6] = [
+    ("bf16", "nvfp4"),
+    ("bf16", "mxfp4"),
+    ("bf16", "nvfp4_repacked"),
+    ("bf16", "mxfp4_repacked"),
+    ("nvfp4", "nvfp4"),
+    ("mxfp4", "mxfp4"),
+];
 /// Configurations that are run under several schedules; those of `SILUMIN_FULL=1`.
 const FEW: [usize; 2] = [4, 12];
 

@@ -267,6 +267,7 @@ def quack(sets, n, recorded):
     yield "quack gated swiglu", calls, said(configuration)
 
 
+REPACKED = ("nvfp4w_repacked",)
 FP4_VALUES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 
 
@@ -286,6 +287,22 @@ def blocked(scales):
     rows, columns = scales.shape
     padded = F.pad(scales.view(torch.uint8), (0, -columns % 4, 0, -rows % 128))
     return padded.view(-1, 4, 32, padded.shape[1] // 4, 4).permute(0, 3, 2, 1, 4).contiguous().view(-1)
+
+
+def repacked(codes):
+    """The same elements in the order of bits of `nvfp4_repacked` (`OperandFormat::repacks` says which bit is where)."""
+    first, second = (codes.reshape(-1, 8).view(torch.int32).long() & 0xFFFFFFFF).unbind(-1)
+    words = []
+    for half in (0, 16):
+        both = first >> half & 0xFFFF | (second >> half & 0xFFFF) << 16
+        low, middle, high, last = (both >> shift & 0x000F000F for shift in (0, 4, 8, 12))
+        last = last >> 16 | (last & 0xFFFF) << 16
+        word = (low & 0x00080008) << 12 | (low & 0x00070007) << 6
+        word |= (middle & 0x00080008) << 9 | (middle & 0x00070007) << 3
+        word |= (high & 0x00080008) << 6 | high & 0x00070007
+        word |= (last & 0x00080008) << 10 | (last & 0x00060006) << 9 | (last & 0x00010001) << 14
+        words.append(word)
+    return (words[0] | words[1] << 32).view(torch.uint8).view(codes.shape)
 
 
 def narrow_weights(sets, n):
@@ -314,12 +331,13 @@ def quack_w4(sets, n, narrow):
 
 
 def ours_w4(row, sets, n, narrow):
-    """Ours with NVFP4 weights, unpacked as they are."""
+    """Ours with NVFP4 weights, as they are or repacked, which is done once, as QuACK prepares its own."""
     kernel = launch.Kernel(row["file"])
     buffers = kernel.buffers()
     bound = []
     for index, (codes, scales) in enumerate(narrow):
         a, _, c = sets[index % len(sets)]
+        codes = repacked(codes) if row["format"] in REPACKED else codes
         weights = {"b1": codes[:n], "b2": codes[n:], "sfb1": blocked(scales[:n]), "sfb2": blocked(scales[n:])}
         for name, tensor in weights.items():
             if tensor.numel() != buffers[name]["bytes"]:
@@ -472,7 +490,7 @@ def compare(row, names, recorded, rounds, warm):
         else:
             exact, weights = [tensor.float().double() for tensor in sets[0][:2]]
         want = F.silu(exact @ weights[:n].T) * (exact @ weights[n:].T)
-    weights_are_narrow = row["format"] == "nvfp4w"
+    weights_are_narrow = row["format"] in ("nvfp4w", *REPACKED)
     narrow = narrow_weights(sets, n) if weights_are_narrow or "quack-w4" in names else None
     if weights_are_narrow:
         mine = ours_w4(row, sets, n, narrow)
@@ -517,7 +535,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ours")
     parser.add_argument("--others", default="torch,triton,quack")
-    parser.add_argument("--format", default="bf16", choices=["bf16", "e4m3", "e4m3_blocks", "nvfp4w"])
+    parser.add_argument("--format", default="bf16", choices=["bf16", "e4m3", "e4m3_blocks", "nvfp4w", *REPACKED])
     parser.add_argument("--configs", help="a file of the peers' script: the configurations that were best there")
     parser.add_argument("--shapes", help="only these, with commas")
     parser.add_argument("--rounds", type=int, default=21)

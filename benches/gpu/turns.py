@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import launch  # noqa: E402
 import torch  # noqa: E402
-from beside import Graph, percentile, rotations  # noqa: E402
+from beside import Graph, percentile, repacked, rotations  # noqa: E402
 
 FORMATS = re.compile(r"# .*, (\S+) x (\S+) -> ")
 ELEMENTS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
@@ -37,6 +37,12 @@ def formats_of(kernel):
     if not (found := FORMATS.match(first)):
         raise SystemExit(f"{kernel.files[0]}: the first line has no formats, such as `bf16 x nvfp4 -> bf16`: {first!r}")
     return found.groups()
+
+
+def elements_of(kernel):
+    """The same, but that repacked weights are the elements they were before."""
+    a, b = formats_of(kernel)
+    return a, b.removesuffix("_repacked")
 
 
 def sizes_of(kernel):
@@ -77,19 +83,23 @@ def main():
     torch.manual_seed(flags.seed if flags.seed is not None else torch.seed() % 2**31)
     torch.zeros(1, device="cuda")
     kernels = [launch.Kernel(file) for file in flags.files]
-    formats, sizes = formats_of(kernels[0]), sizes_of(kernels[0])
+    formats, sizes = elements_of(kernels[0]), sizes_of(kernels[0])
     for kernel in kernels[1:]:
-        if formats_of(kernel) != formats or sizes_of(kernel) != sizes:
+        if elements_of(kernel) != elements_of(kernels[0]) or sizes_of(kernel) != sizes:
             raise SystemExit(f"{kernel.files[0]}: other operands than {kernels[0].files[0]} has")
     sets = [
         {name: draw(name, size, formats) for name, size in sizes.items()}
         for _ in range(rotations(sum(sizes.values())))
     ]
-    graphs, left = [], []
+    graphs, left, kept = [], [], []
     for kernel in kernels:
         # A workspace for all: the launches of a stream follow each other.
         own = kernel.own(sets[0])
-        bound = [kernel.bind(**own, **{name: tensor.data_ptr() for name, tensor in one.items()}) for one in sets]
+        mine = sets
+        if formats_of(kernel) != formats:
+            mine = [one | {name: repacked(one[name]) for name in ("b1", "b2") if name in one} for one in sets]
+            kept.append(mine)
+        bound = [kernel.bind(**own, **{name: tensor.data_ptr() for name, tensor in one.items()}) for one in mine]
         graphs.append(Graph([lambda b=b: b.launch(torch.cuda.current_stream().cuda_stream) for b in bound]))
         left.append(sets[0]["c"].clone())
         for one in sets:

@@ -39,6 +39,8 @@ fn formats(arch: Arch) -> Vec<Formats> {
         (In::Bf16, In::Bf16, Out::E4m3),
         (In::Bf16, In::Nvfp4, Out::Bf16),
         (In::Bf16, In::Mxfp4, Out::Bf16),
+        (In::Bf16, In::Nvfp4Repacked, Out::Bf16),
+        (In::Bf16, In::Mxfp4Repacked, Out::Bf16),
         (In::E4m3, In::E4m3, Out::Bf16),
         (In::Mxfp8E5m2, In::Mxfp4, Out::F16),
         (In::Mxfp4, In::Mxfp4, Out::F16),

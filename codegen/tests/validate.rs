@@ -191,6 +191,8 @@ fn a_draw_for_warpgroups_is_a_sound_plan_or_a_clear_error() {
         ("e4m3", "e5m2"),
         ("bf16", "nvfp4"),
         ("bf16", "mxfp4"),
+        ("bf16", "nvfp4_repacked"),
+        ("bf16", "mxfp4_repacked"),
         ("nvfp4", "nvfp4"),
         ("mxfp4", "mxfp4"),
     ];
@@ -417,8 +419,15 @@ fn decoded_weights_rule_out_what_their_threads_cannot_do() {
 
 #[test]
 fn auto_decodes_any_number_of_tokens() {
-    let names =
-        [("bf16", "nvfp4"), ("f16", "nvfp4"), ("bf16", "mxfp4"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4")];
+    let names = [
+        ("bf16", "nvfp4"),
+        ("f16", "nvfp4"),
+        ("bf16", "mxfp4"),
+        ("bf16", "nvfp4_repacked"),
+        ("bf16", "mxfp4_repacked"),
+        ("nvfp4", "nvfp4"),
+        ("mxfp4", "mxfp4"),
+    ];
     for (a, b) in names {
         let formats = Formats::new(a.parse().unwrap(), b.parse().unwrap(), OutputFormat::F16);
         for m in (1..=300).chain([511, 512, 1000, 4096]) {

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleSpec};
 use thiserror::Error;
 
-use super::{e4m3, e5m2, element, fp4x2};
+use super::{e4m3, e5m2, element, fp4x2, repack};
 use crate::layout::{self, LayoutError};
 
 /// Why parts do not make a matrix of their format.
@@ -221,13 +221,36 @@ impl Matrix {
             let run = (block - column % block).min(inside.len());
             let (now, later) = inside.split_at_mut(run);
             let scale = element::scale_at(format, &self.scales, first + column / block) * tensor_scale;
-            decode_run(spec.element, codes, column, scale, now);
+            match self.format.repacks() {
+                None => decode_run(spec.element, codes, column, scale, now),
+                Some(_) => {
+                    // 16 or 32 elements, which are in whole words.
+                    let (mut copy, bytes) = ([0; 16], code_bytes(self.format, block));
+                    copy[..bytes].copy_from_slice(&codes[column / block * bytes..][..bytes]);
+                    repack::restore(&mut copy[..bytes]);
+                    decode_run(spec.element, &copy[..bytes], column % block, scale, now);
+                }
+            }
             (inside, column) = (later, column + run);
         }
     }
 }
 
 impl Matrix {
+    /// The same values with the bits of their elements in another format's order ([`OperandFormat::repacks`]): 4-bit elements
+    /// repacked, or repacked ones as they were. `None` for matrices of other formats.
+    #[must_use]
+    pub fn in_order_of(mut self, format: OperandFormat) -> Option<Self> {
+        if format != self.format {
+            match (self.format.repacks(), format.repacks()) {
+                (from, _) if from == Some(format) => repack::restore(&mut self.codes),
+                (_, to) if to == Some(self.format) => repack::repack(&mut self.codes),
+                _ => return None,
+            }
+        }
+        Some(Self { format, ..self })
+    }
+
     /// Decodes a range of rows to f32. `out` has room for exactly these rows.
     pub fn decode_row_range(&self, rows: std::ops::Range<usize>, out: &mut [f32]) {
         let k = self.k.max(1);
@@ -344,6 +367,12 @@ mod tests {
         let index = row * matrix.k + column;
         let pair = || [matrix.codes[2 * index], matrix.codes[2 * index + 1]];
         let value = match matrix.format.spec().element {
+            ElementKind::E2m1 if matrix.format.repacks().is_some() => {
+                let mut codes = matrix.codes.clone();
+                repack::restore(&mut codes);
+                let code = fp4x2::get(&codes, index).unwrap();
+                f64::from(microfloat::f4e2m1fn::from_bits(code).to_f32())
+            }
             ElementKind::E2m1 => {
                 let code = fp4x2::get(&matrix.codes, index).unwrap();
                 f64::from(microfloat::f4e2m1fn::from_bits(code).to_f32())
@@ -360,10 +389,13 @@ mod tests {
         let scale = match matrix.format {
             OperandFormat::E4m3Vector128 => factors(1),
             OperandFormat::E4m3Block128 => factors(128),
-            OperandFormat::Nvfp4 => {
+            OperandFormat::Nvfp4 | OperandFormat::Nvfp4Repacked => {
                 f64::from(microfloat::f8e4m3fn::from_bits(matrix.scales[index / 16]).to_f32())
             }
-            OperandFormat::Mxfp4 | OperandFormat::Mxfp8 | OperandFormat::Mxfp8E5m2 => {
+            OperandFormat::Mxfp4
+            | OperandFormat::Mxfp4Repacked
+            | OperandFormat::Mxfp8
+            | OperandFormat::Mxfp8E5m2 => {
                 f64::from(microfloat::f8e8m0fnu::from_bits(matrix.scales[index / 32]).to_f32())
             }
             _ => 1.0,

@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat, ScaleSpec};
 
 use super::matrix::code_bytes;
-use super::{FormatError, Matrix, block_scale, checked_elements, e2m1, e4m3, element, fp4x2};
+use super::{FormatError, Matrix, block_scale, checked_elements, e2m1, e4m3, element, fp4x2, repack};
 
 /// The scale of the whole tensor, which multiplies every element beside its block's scale factor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -113,7 +113,7 @@ pub fn quantize<T: Real>(
 
 /// Quantises a row-major `[rows, k]` matrix to `format`.
 ///
-/// - NVFP4: see [`quantize`];
+/// - NVFP4: see [`quantize`]; repacked, the same in another order of bits;
 /// - MX formats: the scale of 32 elements is [`block_scale::mx`] of the largest, each element the
 ///   nearest to `x / scale`, ties to even, saturating (OCP Microscaling Formats 1.0, section 6.3);
 /// - e4m3 with an f32 scale factor for 1 x 128 or 128 x 128 elements: the scale is the largest magnitude over 448, or 1 where
@@ -240,6 +240,9 @@ pub fn quantize_with<T: Real>(
                 encode_run(kind, run, step, bytes);
             }
         });
+    if format.repacks().is_some() {
+        repack::repack(&mut codes);
+    }
     Matrix::new(format, rows, k, codes, scales, tensor_scale)
 }
 
@@ -281,7 +284,7 @@ fn encode_blocks<T: Real>(
 /// The largest value of a format that takes a tensor scale; `None` for others.
 fn largest(format: OperandFormat) -> Option<f32> {
     match format {
-        OperandFormat::Nvfp4 => Some(e2m1::MAX * e4m3::MAX),
+        OperandFormat::Nvfp4 | OperandFormat::Nvfp4Repacked => Some(e2m1::MAX * e4m3::MAX),
         OperandFormat::E4m3 | OperandFormat::E5m2 => Some(element::max(format.spec().element)),
         _ => None,
     }
@@ -448,7 +451,10 @@ mod tests {
         let values = [1e6f32; 128];
         for format in OperandFormat::ALL {
             let matrix = quantize_to(format, &values, 1, 128, TensorScale::FromMax).unwrap();
-            let scaled = matches!(format, OperandFormat::Nvfp4 | OperandFormat::E4m3 | OperandFormat::E5m2);
+            let scaled = matches!(
+                format.repacks().unwrap_or(format),
+                OperandFormat::Nvfp4 | OperandFormat::E4m3 | OperandFormat::E5m2
+            );
             assert_eq!(matrix.tensor_scale() != 1.0, scaled, "{format}");
             let value = matrix.value(0, 31).unwrap();
             let expected = if format == OperandFormat::F16 { f64::INFINITY } else { 1e6 };

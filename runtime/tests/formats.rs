@@ -26,6 +26,15 @@ fn blocked(row: usize, column: usize, columns: usize) -> usize {
     strides.iter().zip(index).map(|(stride, i)| stride * i).sum()
 }
 
+/// The code of element `index` of repacked elements, bit by bit as `OperandFormat::repacks` has them.
+fn repacked_code(codes: &[u8], index: usize) -> u8 {
+    let block = u64::from_le_bytes(codes[index / 16 * 8..][..8].try_into().unwrap());
+    let (word, pair, upper) = (index % 8 / 4, index % 4, index % 16 / 8 == 1);
+    let half = if upper != (pair == 3) { 16 } else { 0 };
+    let places = [[15, 8, 7, 6], [12, 5, 4, 3], [9, 2, 1, 0], [13, 11, 10, 14]][pair];
+    places.into_iter().fold(0, |code, place| code << 1 | (block >> (32 * word + half + place) & 1) as u8)
+}
+
 /// The operand that a kernel reads, decoded one element at a time by other crates.
 fn decoded(matrix: &Matrix, block_shift: usize) -> Vec<Vec<f64>> {
     let (k, codes, scales) = (matrix.k(), matrix.codes(), matrix.blocked_scales().unwrap());
@@ -36,6 +45,9 @@ fn decoded(matrix: &Matrix, block_shift: usize) -> Vec<Vec<f64>> {
         let element = match matrix.format() {
             F::Nvfp4 | F::Mxfp4 => {
                 f64::from(f4e2m1fn::from_bits(codes[index / 2] >> (4 * (index % 2)) & 0xF).to_f32())
+            }
+            F::Nvfp4Repacked | F::Mxfp4Repacked => {
+                f64::from(f4e2m1fn::from_bits(repacked_code(codes, index)).to_f32())
             }
             F::Mxfp8 | F::E4m3 | F::E4m3Vector128 | F::E4m3Block128 => {
                 f64::from(f8e4m3fn::from_bits(codes[index]).to_f32())
@@ -54,8 +66,10 @@ fn decoded(matrix: &Matrix, block_shift: usize) -> Vec<Vec<f64>> {
             * match matrix.format() {
                 F::E4m3Vector128 => factor(1),
                 F::E4m3Block128 => factor(128),
-                F::Nvfp4 => f64::from(f8e4m3fn::from_bits(scale(16)).to_f32()),
-                F::Mxfp4 | F::Mxfp8 | F::Mxfp8E5m2 => f64::from(f8e8m0fnu::from_bits(scale(32)).to_f32()),
+                F::Nvfp4 | F::Nvfp4Repacked => f64::from(f8e4m3fn::from_bits(scale(16)).to_f32()),
+                F::Mxfp4 | F::Mxfp4Repacked | F::Mxfp8 | F::Mxfp8E5m2 => {
+                    f64::from(f8e8m0fnu::from_bits(scale(32)).to_f32())
+                }
                 _ => 1.0,
             }
     };

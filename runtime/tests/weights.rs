@@ -21,12 +21,16 @@ fn stacked(first: &Matrix, second: &Matrix) -> Matrix {
 fn stacked_and_separate_weights_are_the_inputs_of_kernels_in_every_format() {
     let device = Device::emulated(Arch::Sm100a);
     for format in OperandFormat::ALL {
-        let a = if format == OperandFormat::E4m3Block128 { OperandFormat::E4m3Vector128 } else { format };
+        let a = match format {
+            OperandFormat::E4m3Block128 => OperandFormat::E4m3Vector128,
+            OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked => OperandFormat::Bf16,
+            other => other,
+        };
         // That of activations alone.
         if format == OperandFormat::E4m3Vector128 {
             continue;
         }
-        let blocks = a != format;
+        let blocks = a == OperandFormat::E4m3Vector128;
         // Rows that share scale factors are not cut.
         for n in [1, 40, 128, 131, 256].into_iter().filter(|n| !blocks || n % 128 == 0) {
             let formats = Formats::new(a, format, OutputFormat::F16);

@@ -78,6 +78,8 @@ impl Draws {
                 "bf16 nvfp4",
                 "f16 nvfp4",
                 "bf16 mxfp4",
+                "bf16 nvfp4_repacked",
+                "bf16 mxfp4_repacked",
                 "nvfp4 nvfp4",
                 "mxfp4 mxfp4",
             ],

@@ -40,6 +40,7 @@ fn cases() -> Vec<Case> {
             "Scales of rows, for a gate without a vector",
             GateUp::new(scaled, scaled).unwrap().upload(&device).map(drop).unwrap_err(),
         ),
+        case("FP8 weights to be repacked", fp8.to_repacked().map(drop).unwrap_err()),
         case("Rows that do not lie in the matrix", error(whole(64).slice(60..68))),
         case("Rows that cut a block of 128", error(Weight::of(&blocks).unwrap().slice(64..130))),
         case("Columns that cut a block of 16", whole(64).columns(8..40).map(drop).unwrap_err()),

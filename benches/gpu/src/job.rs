@@ -21,14 +21,16 @@ pub const PEER_SHAPES: [(&str, [u32; 3]); 10] = [
 ];
 
 /// Short names of common formats.
-const ALIASES: [(&str, &str); 10] = [
+const ALIASES: [(&str, &str); 12] = [
     ("bf16", "bf16*bf16->bf16"),
     ("f16", "f16*f16->f16"),
     ("e4m3", "e4m3*e4m3->bf16"),
     ("e4m3_blocks", "e4m3_1x128*e4m3_128x128->bf16"),
     ("nvfp4", "nvfp4*nvfp4->f16"),
     ("nvfp4w", "bf16*nvfp4->bf16"),
+    ("nvfp4w_repacked", "bf16*nvfp4_repacked->bf16"),
     ("nvfp4w_f16", "f16*nvfp4->f16"),
+    ("mxfp4w_repacked", "bf16*mxfp4_repacked->bf16"),
     ("mxfp4w", "bf16*mxfp4->bf16"),
     ("mxfp4", "mxfp4*mxfp4->bf16"),
     ("mxfp8", "mxfp8*mxfp8->bf16"),

@@ -49,7 +49,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Checks and times silumin's kernels on a GPU.
 #[derive(Parser)]
 struct Flags {
-    /// Formats, separated by commas: bf16, f16, e4m3, nvfp4, mxfp4, nvfp4w (bf16 x nvfp4), mxfp4w, or A*B->C.
+    /// Formats, separated by commas: bf16, f16, e4m3, nvfp4, mxfp4, nvfp4w (bf16 x nvfp4), nvfp4w_repacked, mxfp4w, mxfp4w_repacked, or A*B->C.
     #[arg(long, default_value = "bf16")]
     format: String,
     /// Shapes, separated by commas: MxNxK (with :l4 for a batch, :g8 for groups), names of peers' shapes, or `peers`

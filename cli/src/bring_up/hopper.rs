@@ -154,6 +154,11 @@ pub fn steps(size: Size) -> Vec<Step> {
                     .formats("mxfp4 mxfp4 bf16")
                     .racecheck(ONE_LANE)
                     .adds("both sides decoded"),
+                case(few, "accumulators = separate")
+                    .formats("bf16 nvfp4_repacked bf16")
+                    .adds("weights repacked at load"),
+                case(Shape::new(139, 328, 1024), "accumulators = interleaved_rows")
+                    .formats("bf16 mxfp4_repacked bf16"),
             ],
         ),
         step(

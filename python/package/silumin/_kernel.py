@@ -27,6 +27,8 @@ _DTYPES = {
     "mxfp8": ("float8_e4m3fn", "uint8", "int8"),
     "mxfp8_e5m2": ("float8_e5m2", "uint8", "int8"),
     "nvfp4": ("uint8", "int8", "float4_e2m1fn_x2"),
+    "nvfp4_repacked": ("uint8", "int8"),
+    "mxfp4_repacked": ("uint8", "int8"),
     "mxfp4": ("uint8", "int8", "float4_e2m1fn_x2"),
     "scale factors": ("uint8", "int8", "float8_e4m3fn", "float8_e8m0fnu"),
     "f32 scale factors": ("float32",),

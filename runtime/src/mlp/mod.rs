@@ -18,7 +18,9 @@
 //! ([`Weight::to_mxfp8`]), and the first kernel's epilogue quantises the middle where the chip has tensor memory. MXFP8 weights run on
 //! Blackwell, too.
 //!
-//! NVFP4 weights on Hopper, and weights of 16 bits on all chips, meet activations of 16 bits, in two kernels.
+//! NVFP4 weights on Hopper, and weights of 16 bits on all chips, meet activations of 16 bits, in two kernels. For bf16 activations the
+//! bits of NVFP4 weights are brought into the order in which Hopper's kernels decode them, once, when they are loaded
+//! ([`Weight::to_repacked`]).
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
 //! apply them, and nobody has to pass them on.

@@ -85,7 +85,14 @@ impl Travel {
     pub fn weights(self, weights: OperandFormat) -> OperandFormat {
         match self {
             Travel::Blocks(_, E4m3Blocks::Mxfp8) | Travel::Mxfp8 => OperandFormat::Mxfp8,
-            _ => weights,
+            // bf16 activations meet 4-bit weights only where weights are decoded.
+            Travel::Sixteen(Source::Bf16) => weights.repacked().unwrap_or(weights),
+            Travel::Sixteen(Source::F16)
+            | Travel::Nvfp4
+            | Travel::Nvfp4Apart(_)
+            | Travel::E4m3
+            | Travel::E4m3Rows(_)
+            | Travel::Blocks(_, E4m3Blocks::Vector128) => weights,
         }
     }
 

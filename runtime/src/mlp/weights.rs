@@ -9,17 +9,23 @@ use super::MlpError;
 use crate::weights::{Checkpoint, Names};
 use crate::weights::{GateUp, Weight};
 
-/// Weights of a block that were converted.
-pub(super) struct Mxfp8Weights {
+/// Weights of a block in the format that kernels read, where that is another.
+pub(super) struct ConvertedWeights<'a> {
+    given: MlpWeights<'a>,
     gate: Matrix,
     up: Matrix,
     down: Matrix,
 }
 
-impl Mxfp8Weights {
+impl ConvertedWeights<'_> {
     /// As the weights of a block.
     pub fn weights(&self) -> Result<MlpWeights<'_>, MlpError> {
-        MlpWeights::new(GateUp::new(Weight::of(&self.gate)?, Weight::of(&self.up)?)?, Weight::of(&self.down)?)
+        let MlpWeights { gate_up, down, middle_scale } = self.given;
+        let (gate, up) =
+            (gate_up.gate().with_elements_of(&self.gate)?, gate_up.up().with_elements_of(&self.up)?);
+        let converted = GateUp::new(gate, up)?.with_input_scale(gate_up.input_scale());
+        let weights = MlpWeights::new(converted, down.with_elements_of(&self.down)?)?;
+        Ok(MlpWeights { middle_scale, ..weights })
     }
 }
 
@@ -89,13 +95,14 @@ impl<'a> MlpWeights<'a> {
         weights.iter().any(|weight| weight.row_scales().is_some())
     }
 
-    /// The weights in MXFP8 if kernels read that and these are in another format; `None` if they are read as they are.
-    pub(super) fn converted(&self, format: OperandFormat) -> Result<Option<Mxfp8Weights>, MlpError> {
-        if format != OperandFormat::Mxfp8 || self.gate_up.format() == format {
-            return Ok(None);
-        }
-        let [gate, up] = [self.gate_up.gate(), self.gate_up.up()].map(|weight| weight.to_mxfp8());
-        Ok(Some(Mxfp8Weights { gate: gate?, up: up?, down: self.down.to_mxfp8()? }))
+    /// The weights in the format that kernels read; `None` if they are in it.
+    pub(super) fn converted(&self, format: OperandFormat) -> Result<Option<ConvertedWeights<'a>>, MlpError> {
+        let [gate, up, down] =
+            [self.gate_up.gate(), self.gate_up.up(), self.down].map(|weight| weight.converted(format));
+        Ok(match (gate?, up?, down?) {
+            (Some(gate), Some(up), Some(down)) => Some(ConvertedWeights { given: *self, gate, up, down }),
+            _ => None,
+        })
     }
 
     /// Width of x and of the result.

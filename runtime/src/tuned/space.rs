@@ -453,14 +453,16 @@ mod tests {
 
     #[test]
     fn every_usual_space_has_legal_configurations_of_several_kinds() {
-        use OperandFormat::{Bf16, E4m3, Mxfp4, Mxfp8, Nvfp4};
+        use OperandFormat::{Bf16, E4m3, Mxfp4, Mxfp4Repacked, Mxfp8, Nvfp4, Nvfp4Repacked};
         let formats = |a, b| Formats::new(a, b, OutputFormat::Bf16);
         for (arch, formats) in [
             (Arch::Sm90a, formats(Bf16, Bf16)),
             (Arch::Sm90a, formats(E4m3, E4m3)),
             (Arch::Sm90a, formats(Bf16, Nvfp4)),
+            (Arch::Sm90a, formats(Bf16, Nvfp4Repacked)),
             (Arch::Sm90a, formats(Nvfp4, Nvfp4)),
             (Arch::Sm90a, formats(Bf16, Mxfp4)),
+            (Arch::Sm90a, formats(Bf16, Mxfp4Repacked)),
             (Arch::Sm100a, formats(Nvfp4, Nvfp4)),
             (Arch::Sm100a, formats(Mxfp8, Nvfp4)),
             (Arch::Sm103a, formats(Mxfp8, Mxfp8)),

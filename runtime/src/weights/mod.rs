@@ -120,6 +120,14 @@ pub enum WeightError {
          them as a vector `s[n]` of the gate, and go on with `without_row_scales`"
     )]
     RowsScaled,
+    /// Weights of a format without a repacked order.
+    #[error(
+        "weights in {format} have no repacked order of bits: nvfp4 and mxfp4 have one, and others are read as they are"
+    )]
+    NotRepacked {
+        /// Their format.
+        format: OperandFormat,
+    },
     /// A stacked tensor has an odd number of rows.
     #[error(
         "a stacked tensor has twice N rows, gate and up, but this one has {rows}: an odd number has no halves"

@@ -223,6 +223,58 @@ impl<'a> Weight<'a> {
         Ok(Matrix::new(format, self.rows, self.k, codes, scales, self.tensor_scale)?)
     }
 
+    /// The same NVFP4 or MXFP4 weights with the bits of their elements in the order in which Hopper's kernels decode them to bf16
+    /// ([`OperandFormat::repacked`]). Values and scale factors stay as they are, scales of rows aside.
+    ///
+    /// ```
+    /// use silumin_codegen::problem::OperandFormat;
+    /// use silumin_runtime::weights::Weight;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let codes: Vec<u8> = (0..16).collect();
+    /// let weight = Weight::new(OperandFormat::Nvfp4, 1, 32, &codes, &[0x38; 2], 1.0)?;
+    /// let repacked = weight.to_repacked()?;
+    /// assert_ne!(repacked.codes(), codes);
+    /// assert_eq!(repacked.value(0, 31), weight.to_matrix()?.value(0, 31));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WeightError::NotRepacked`] for weights in other formats.
+    pub fn to_repacked(&self) -> Result<Matrix, WeightError> {
+        let other = || WeightError::NotRepacked { format: self.format };
+        let repacked = self.format.repacked().ok_or_else(other)?;
+        self.without_row_scales().to_matrix()?.in_order_of(repacked).ok_or_else(other)
+    }
+
+    /// The same weights in the format that kernels read; `None` if they are in it.
+    pub(crate) fn converted(&self, format: OperandFormat) -> Result<Option<Matrix>, WeightError> {
+        match format {
+            _ if format == self.format => Ok(None),
+            OperandFormat::Mxfp8 => self.to_mxfp8().map(Some),
+            OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked => self.to_repacked().map(Some),
+            OperandFormat::Nvfp4
+            | OperandFormat::Mxfp4
+            | OperandFormat::Mxfp8E5m2
+            | OperandFormat::E4m3
+            | OperandFormat::E5m2
+            | OperandFormat::Bf16
+            | OperandFormat::F16
+            | OperandFormat::E4m3Vector128
+            | OperandFormat::E4m3Block128 => Ok(None),
+        }
+    }
+
+    /// What [`converted`](Self::converted) has made of these weights, with the scales of their rows.
+    pub(crate) fn with_elements_of<'m>(&self, matrix: &'m Matrix) -> Result<Weight<'m>, WeightError>
+    where
+        'a: 'm,
+    {
+        let converted = Weight::of(matrix)?;
+        self.row_scales.map_or(Ok(converted), |scales| converted.with_row_scales(scales))
+    }
+
     /// The scale of the whole tensor.
     #[must_use]
     pub fn tensor_scale(&self) -> f32 {

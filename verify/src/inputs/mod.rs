@@ -28,7 +28,7 @@ use thiserror::Error;
 
 use silumin_formats::groups::{GroupError, GroupSizes};
 use silumin_formats::layout::{LayoutError, blocked_len};
-use silumin_formats::{FormatError, Matrix, checked_elements, e4m3, element, f16_from_f64};
+use silumin_formats::{FormatError, Matrix, checked_elements, e4m3, element, f16_from_f64, repack};
 
 /// Distribution that operands are drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -196,7 +196,9 @@ impl DualGemmInputs {
         if m == 0 || n == 0 || k == 0 {
             return Err(InputsError::Empty(shape));
         }
-        let Formats { a, b, c: output, products } = formats;
+        let Formats { a, b: wanted, c: output, products } = formats;
+        // Repacked elements are drawn as what they were before: the same values for either.
+        let b = wanted.repacks().unwrap_or(wanted);
         checked_elements(a, m, k)?;
         checked_elements(b, n, k)?;
         if m.checked_mul(n).is_none_or(|area| area > isize::MAX as usize / 8) {
@@ -214,11 +216,16 @@ impl DualGemmInputs {
             Distribution::Full => full::generate(&operands, seed),
         };
         let [left, right1, right2] = parts;
-        let matrix = |format, rows, (codes, scales)| Matrix::new(format, rows, k, codes, scales, 1.0);
+        let matrix = |format: OperandFormat, rows, (mut codes, scales): Parts| {
+            if format.repacks().is_some() {
+                repack::repack(&mut codes);
+            }
+            Matrix::new(format, rows, k, codes, scales, 1.0)
+        };
         Ok(Self {
             a: matrix(a, m, left)?,
-            b1: matrix(b, n, right1)?,
-            b2: matrix(b, n, right2)?,
+            b1: matrix(wanted, n, right1)?,
+            b2: matrix(wanted, n, right2)?,
             shape,
             operation: Operation::DualGemm,
             sizes: group_sizes,
@@ -526,7 +533,10 @@ mod tests {
         }
         let formats = Formats::new(OperandFormat::Bf16, OperandFormat::F16, OutputFormat::F16);
         let error = DualGemmInputs::generate_for(SHAPE, formats, Distribution::Full, 0).unwrap_err();
-        assert!(error.to_string().contains("bf16 goes with: nvfp4, mxfp4, bf16"), "{error}");
+        assert!(
+            error.to_string().contains("bf16 goes with: nvfp4, mxfp4, bf16, nvfp4_repacked, mxfp4_repacked"),
+            "{error}"
+        );
     }
 
     #[test]

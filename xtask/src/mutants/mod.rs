@@ -65,6 +65,7 @@ const MORE: &[(&str, Shape)] = &[
     ("hopper_stream_k", Shape::new(130, 264, 520)),
     ("hopper_weights", Shape::new(10, 136, 2912)),
     ("hopper_mxfp4_weights", Shape::new(10, 136, 1056)),
+    ("hopper_repacked", Shape::new(10, 136, 2912)),
     ("hopper_nvfp4", Shape::new(10, 136, 2912)),
     ("hopper_mxfp4", Shape::new(150, 136, 1056)),
 ];

@@ -159,6 +159,10 @@ fn why(a: OperandFormat, b: OperandFormat) -> &'static str {
         (OperandFormat::F16, OperandFormat::Mxfp4) => {
             ": scale factors of mxfp4 go from 2^-127 to 2^127, and f16 from 2^-24 to 2^16; bf16 holds all of it"
         }
+        (OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked, _)
+        | (_, OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked) => {
+            ": repacked formats are for weights beside bf16; others take nvfp4 and mxfp4 as checkpoints have them"
+        }
         (OperandFormat::E4m3Vector128 | OperandFormat::E4m3Block128, _)
         | (_, OperandFormat::E4m3Vector128 | OperandFormat::E4m3Block128) => {
             ": activations in e4m3_1x128 go with weights in e4m3_128x128, and neither goes with another format"
@@ -243,7 +247,9 @@ fn kind(a: OperandFormat, b: OperandFormat) -> Option<MmaKind> {
         _ if mx(a) && mx(b) => Some(MmaKind::Mxf8f6f4),
         _ if plain(a) && plain(b) => Some(MmaKind::F8f6f4),
         (F::Bf16, F::Bf16) | (F::F16, F::F16) => Some(MmaKind::F16),
-        (F::Bf16 | F::F16, F::Nvfp4) | (F::Bf16, F::Mxfp4) => Some(MmaKind::Decoded),
+        (F::Bf16 | F::F16, F::Nvfp4) | (F::Bf16, F::Mxfp4 | F::Nvfp4Repacked | F::Mxfp4Repacked) => {
+            Some(MmaKind::Decoded)
+        }
         (F::E4m3Vector128, F::E4m3Block128) => Some(MmaKind::F8f6f4),
         _ => None,
     }

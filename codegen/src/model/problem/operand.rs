@@ -138,6 +138,11 @@ pub enum OperandFormat {
     E4m3Vector128,
     /// e4m3, one f32 scale factor for every 128 rows x 128 elements: weights of DeepSeek-V3 and of Qwen3-FP8.
     E4m3Block128,
+    /// NVFP4 with the bits of each 16 elements in the order in which a kernel decodes them to bf16: weights, packed anew at
+    /// load. Scale factors are as in [`OperandFormat::Nvfp4`]. See [`OperandFormat::repacks`].
+    Nvfp4Repacked,
+    /// MXFP4 in the same order of bits.
+    Mxfp4Repacked,
 }
 
 /// The facts of an operand format that plans are derived from.
@@ -175,7 +180,7 @@ const fn spec(
 
 impl OperandFormat {
     /// All formats.
-    pub const ALL: [OperandFormat; 10] = [
+    pub const ALL: [OperandFormat; 12] = [
         OperandFormat::Nvfp4,
         OperandFormat::Mxfp4,
         OperandFormat::Mxfp8,
@@ -186,6 +191,8 @@ impl OperandFormat {
         OperandFormat::F16,
         OperandFormat::E4m3Vector128,
         OperandFormat::E4m3Block128,
+        OperandFormat::Nvfp4Repacked,
+        OperandFormat::Mxfp4Repacked,
     ];
 
     /// The format's facts.
@@ -207,7 +214,40 @@ impl OperandFormat {
             OperandFormat::E4m3Block128 => {
                 const { &spec("e4m3_128x128", E::E4m3, Some(ScaleSpec::BLOCK128), E::F16, 128) }
             }
+            OperandFormat::Nvfp4Repacked => {
+                const { &spec("nvfp4_repacked", E::E2m1, Some(ScaleSpec::NVFP4), E::F16, 32) }
+            }
+            OperandFormat::Mxfp4Repacked => const { &spec("mxfp4_repacked", E::E2m1, MX, E::Bf16, 32) },
         }
+    }
+
+    /// The format that has the same elements and scale factors with the bits of elements as they usually are, if this is a
+    /// repacked one.
+    ///
+    /// The order is of each 16 elements of K, 64 bits, in two little-endian words. Word `w` has elements `4 w + j` and
+    /// `4 w + j + 8` for `j` of 0 to 3, one in each half of the word. In a half, bits of `s e1 e0 m` (sign, exponent, mantissa)
+    /// are at 15, 8, 7, 6 for `j = 0`; at 12, 5, 4, 3 for `j = 1`; at 9, 2, 1, 0 for `j = 2`; and at 13, 11, 10, 14 for
+    /// `j = 3`. The first element of a pair is in the lower half, but for `j = 3` in the upper one.
+    pub const fn repacks(self) -> Option<OperandFormat> {
+        match self {
+            OperandFormat::Nvfp4Repacked => Some(OperandFormat::Nvfp4),
+            OperandFormat::Mxfp4Repacked => Some(OperandFormat::Mxfp4),
+            OperandFormat::Nvfp4
+            | OperandFormat::Mxfp4
+            | OperandFormat::Mxfp8
+            | OperandFormat::Mxfp8E5m2
+            | OperandFormat::E4m3
+            | OperandFormat::E5m2
+            | OperandFormat::Bf16
+            | OperandFormat::F16
+            | OperandFormat::E4m3Vector128
+            | OperandFormat::E4m3Block128 => None,
+        }
+    }
+
+    /// The repacked format of these elements and scale factors, if there is one.
+    pub fn repacked(self) -> Option<OperandFormat> {
+        OperandFormat::ALL.into_iter().find(|format| format.repacks() == Some(self))
     }
 
     /// Bytes of the elements of `rows` rows of `k`, rows packed without gaps.

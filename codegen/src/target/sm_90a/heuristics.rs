@@ -222,7 +222,9 @@ fn orders_first(problem: &Problem, tile: Tile, config: &Config, arch: Arch) -> b
     let tiles = usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n.max(1)).into());
     // Code that shares K through memory, too, leaves too few registers.
     let shares = matches!(config.schedule, Setting::Fixed(Schedule::StreamK | Schedule::SplitK(_)));
-    tile.m < LEAST_NATURAL || shares || tiles > u64::from(sms(config, arch))
+    // Bits of repacked weights have one order.
+    let repacked = problem.formats.b.repacks().is_some();
+    repacked || tile.m < LEAST_NATURAL || shares || tiles > u64::from(sms(config, arch))
 }
 
 /// How warpgroups share the tile's rows: 64 each, or, of 256, 128.

@@ -114,7 +114,7 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Uploads one matrix of each expert, requantised if kernels read MXFP8 and it has another format. Products are multiplied by the matrix's scales times `factor`, which are uploaded if
+    /// Uploads one matrix of each expert, converted if kernels read another format. Products are multiplied by the matrix's scales times `factor`, which are uploaded if
     /// `scaled`.
     pub fn upload<'a>(
         device: &Device,
@@ -127,11 +127,11 @@ impl Stack {
         let codes = device.alloc(bytes)?;
         let (mut at, mut scales, mut tensor_scales) = (0, Vec::new(), Vec::new());
         for weight in weights {
-            let converted = match format {
-                OperandFormat::Mxfp8 if weight.format() != format => Some(weight.to_mxfp8()?),
-                _ => None,
+            let converted = weight.converted(format)?;
+            let weight = match &converted {
+                Some(matrix) => weight.with_elements_of(matrix)?,
+                None => weight,
             };
-            let weight = converted.as_ref().map_or(Ok(weight), Weight::of)?;
             codes.slice(at, weight.codes().len())?.write(weight.codes())?;
             at += weight.codes().len();
             scales.extend(weight.blocked_scales()?);

@@ -28,6 +28,12 @@
 //! runs beside the pipe for shifts and logic, which is what most of the decoding waits for (seen on an H200: 3 to 5 % of a kernel).
 //! In an f16 the two would overlap, and are shifted apart.
 //!
+//! **Repacked weights.** Bits of NVFP4 weights that were brought into another order when they were loaded
+//! ([`OperandFormat::repacks`](crate::problem::OperandFormat::repacks)) are where a bf16 has them: of a word's four pairs the first
+//! takes one instruction besides its scale factor, the next two a shift more each, and the last, of the bits that are left, a
+//! multiplication and two masks. That is eight for a word, where twelve, a shift and half a `prmt` were needed. Pairs are elements `j`
+//! and `j + 8` of a block then, whoever brings activations into order.
+//!
 //! Two neighbouring lanes share a scale factor of MXFP4, a power of two that may be anything a bf16 can be: a scale factor
 //! times 2^126 would overflow. So the numbers of the elements are multiplied first, and are then 1/4 of the elements;
 //! their products with any scale factor but NaN are bf16 numbers, from 2^-130 to 1.5 2^127, and sums are multiplied by 4.
@@ -61,6 +67,11 @@ fn powers_of_two(p: &Plan) -> bool {
 
 /// Elements of K of a row that four lanes load at a time, 16 bytes each.
 pub(super) const WIDE: u32 = 128;
+
+/// Whether weights have their bits in the order in which they are decoded.
+pub(super) fn is_repacked(p: &Plan) -> bool {
+    p.problem.formats.b.repacks().is_some()
+}
 
 /// Whether they do: where a launch of its own brings activations into an order that suits.
 pub(super) fn is_wide(p: &Plan) -> bool {
@@ -117,6 +128,10 @@ pub(crate) struct DecodeView {
     pub element_mask: &'static str,
     /// Whether one multiplication brings both to their places.
     pub multiplies: bool,
+    /// Whether weights are repacked, and then where the bits of a word's last pair are and what brings them to their places.
+    pub repacked: bool,
+    pub left_over_mask: &'static str,
+    pub left_over_factor: u32,
     /// By how much a scale factor in a half's upper byte is shifted right, and what it is then multiplied with.
     pub scale_shift: u32,
     pub scale_factors: &'static [&'static str],
@@ -275,6 +290,10 @@ pub(crate) struct DecodePair {
     pub lower: String,
     pub code_mask: &'static str,
     pub factor: u32,
+    /// Which of its word's four pairs it is.
+    pub of_word: u32,
+    /// The register of a repacked word once it is rotated.
+    pub rotated: String,
     pub to: String,
 }
 
@@ -339,11 +358,13 @@ impl DecodeView {
                     pairs: (0..16)
                         .map(|i| match layout {
                             DecodeLayout::Natural => natural_pair(weights, i / 2, i % 2, place, powers),
-                            // A word's two halves are four elements apart.
-                            DecodeLayout::Permuted => {
+                            DecodeLayout::TwoRows if !is_repacked(p) => {
+                                pair(PAIRED, weights, i / 2, i % 2, place)
+                            }
+                            // Words are taken as they are loaded.
+                            DecodeLayout::TwoRows | DecodeLayout::Permuted => {
                                 pair(&format!("%codes{set}_"), weights, i / 2, i % 2, place)
                             }
-                            DecodeLayout::TwoRows => pair(PAIRED, weights, i / 2, i % 2, place),
                         })
                         .collect(),
                     scale_pairs: match layout {
@@ -379,7 +400,11 @@ impl DecodeView {
             pair: if bf16 { "bf16x2" } else { "f16x2" },
             magnitude_mask: if bf16 { "0x01c001c0" } else { "0x0e000e00" },
             element_mask: "0x81c081c0",
-            multiplies: bf16,
+            multiplies: bf16 && !is_repacked(p),
+            repacked: is_repacked(p),
+            left_over_mask: "0x001b001b",
+            // Bits 3, 1, 0 and 4 go to 15, 8, 7 and 6; what else there is of them goes to other places.
+            left_over_factor: 1 << 12 | 1 << 7 | 1 << 2,
             scale_shift: if bf16 && !powers { 4 } else { 1 },
             scale_factors: match (powers, bf16) {
                 (true, _) => &[],
@@ -482,6 +507,8 @@ fn pair(words: &str, product: u32, j: u32, row: u32, place: u32) -> DecodePair {
         code_mask: if in_byte == 0 { "0x000f000f" } else { "0x00f000f0" },
         // The code's lowest bit to the mantissa's place, and its highest to the sign's.
         factor: (1 << place | 1 << 12) >> in_byte,
+        of_word: j % 4,
+        rotated: format!("%rotated{row}"),
         to: decoded(product, 2 * j + row),
     }
 }

@@ -3,11 +3,12 @@
 //!
 //! A CTA moves 64 elements of 64 rows, or 128 elements of 32 rows where weights are decoded in blocks of 128. A row's 64 elements that
 //! MMAs take one after the other are a matrix of 8 x 8 that is transposed. The first four elements of both halves of a block of 16 are
-//! a row of the matrix, and the others the next row, so that the transposed matrix has pairs of elements four apart. 128 elements are
+//! a row of the matrix, and the others the next row, so that the transposed matrix has pairs of elements four apart. For repacked weights the first eight are a row and the others the next, so
+//! that pairs are eight apart. 128 elements are
 //! two matrices: the first has the even blocks and the second the odd ones. Lane `l` of a warp reads the word that `movmatrix` expects
 //! of it, and stores word `l`: 128 bytes of a row side by side. TMA brings the rows, and zeros for those that a launch does not have.
 
-use super::decode::{WIDE, is_wide};
+use super::decode::{WIDE, is_repacked, is_wide};
 use crate::kernel::{Launch, Parameter, WorkspaceKind};
 use crate::plan::{ElementType, Operand, Plan, Swizzle, TensorMapRecipe};
 use crate::target::sm_90a::ORDER_BLOCK;
@@ -27,6 +28,10 @@ pub(crate) struct OrderFirst {
     /// Bytes of a row of the tile, from a block of one of its matrices to the next, of a warp's rows, and of the tile.
     pub span: u32,
     pub block_step: u32,
+    /// Bytes from a row of a matrix to the next of the same block, and from half a row to the other half, as a factor of the lane's
+    /// bits 2 and 1.
+    pub row_factor: u32,
+    pub half_factor: u32,
     pub warp_bytes: u32,
     pub tile_bytes: u32,
     /// Rows that there are, and whether the last CTAs have others.
@@ -77,6 +82,9 @@ impl OrderFirst {
             warp_rows,
             span,
             block_step: 32 * matrices,
+            // Eight elements side by side are a row, or the first four of two such eights.
+            row_factor: if is_repacked(p) { 4 } else { 2 },
+            half_factor: if is_repacked(p) { 4 } else { 8 },
             warp_bytes: warp_rows * span,
             tile_bytes: rows * span,
             rows_total: shape.rows(),

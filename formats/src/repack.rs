@@ -1,0 +1,108 @@
+//! Elements of NVFP4 and MXFP4 in the order of bits of `nvfp4_repacked` and `mxfp4_repacked`, and back.
+//!
+//! [`OperandFormat::repacks`](silumin_codegen::OperandFormat::repacks) says which bit is where. Each 16 elements, 64 bits, stay
+//! where they are: rows, and columns in multiples of 16, are cut as before.
+
+use rayon::prelude::*;
+
+/// Bytes of 16 elements.
+const BLOCK: usize = 8;
+/// Bytes that one thread takes at a time.
+const CHUNK: usize = 1 << 16;
+
+/// The lowest bit of both halves of a word.
+const HALVES: u32 = 0x0001_0001;
+/// What is under each half's sign, at bit 3.
+const MAGNITUDES: u32 = 7 * HALVES;
+const SIGNS: u32 = 8 * HALVES;
+
+/// Puts the bits of packed e2m1 elements, two a byte, into the order of the repacked formats. The length is a multiple of 8
+/// bytes: a row of whole blocks of 16 elements, or several. What is beyond the last whole block stays as it is.
+pub fn repack(codes: &mut [u8]) {
+    each_block(codes, |[first, second]| {
+        [0, 16].map(|half| to_word(first >> half & 0xFFFF | second >> half << 16))
+    });
+}
+
+/// Puts them back.
+pub fn restore(codes: &mut [u8]) {
+    each_block(codes, |words| {
+        let [low, high] = words.map(from_word);
+        [low & 0xFFFF | high << 16, low >> 16 | high & 0xFFFF_0000]
+    });
+}
+
+fn each_block(codes: &mut [u8], change: impl Fn([u32; 2]) -> [u32; 2] + Sync) {
+    codes.par_chunks_mut(CHUNK).for_each(|chunk| {
+        for block in chunk.as_chunks_mut::<BLOCK>().0 {
+            let word = u64::from_le_bytes(*block);
+            let [low, high] = change([word as u32, (word >> 32) as u32]);
+            *block = (u64::from(low) | u64::from(high) << 32).to_le_bytes();
+        }
+    });
+}
+
+/// Eight elements, of which a half of `x` has four in its nibbles.
+fn to_word(x: u32) -> u32 {
+    let [first, second, third, fourth] = [0, 4, 8, 12].map(|shift| x >> shift & (SIGNS | MAGNITUDES));
+    // A decoder multiplies these bits instead of shifting them: see `OperandFormat::repacks`.
+    let fourth = fourth.rotate_left(16);
+    (first & SIGNS) << 12
+        | (first & MAGNITUDES) << 6
+        | (second & SIGNS) << 9
+        | (second & MAGNITUDES) << 3
+        | (third & SIGNS) << 6
+        | third & MAGNITUDES
+        | (fourth & SIGNS) << 10
+        | (fourth & (6 * HALVES)) << 9
+        | (fourth & HALVES) << 14
+}
+
+/// The inverse of [`to_word`].
+fn from_word(word: u32) -> u32 {
+    let first = word >> 12 & SIGNS | word >> 6 & MAGNITUDES;
+    let second = word >> 9 & SIGNS | word >> 3 & MAGNITUDES;
+    let third = word >> 6 & SIGNS | word & MAGNITUDES;
+    let fourth = word >> 10 & SIGNS | word >> 9 & (6 * HALVES) | word >> 14 & HALVES;
+    first | second << 4 | third << 8 | fourth.rotate_left(16) << 12
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fp4x2;
+
+    /// Where the format's documentation has bits `s e1 e0 m` of element `i` of a block.
+    fn places(i: usize) -> [usize; 4] {
+        let (word, j, upper) = (i % 8 / 4, i % 4, i / 8);
+        let half = if j == 3 { 1 - upper } else { upper };
+        let places = [[15, 8, 7, 6], [12, 5, 4, 3], [9, 2, 1, 0], [13, 11, 10, 14]][j];
+        places.map(|place| 32 * word + 16 * half + place)
+    }
+
+    #[test]
+    fn each_bit_is_where_the_format_says() {
+        for i in 0..16 {
+            for (bit, place) in [3, 2, 1, 0].into_iter().zip(places(i)) {
+                let mut codes = [0; 8];
+                codes[i / 2] = if i % 2 == 0 { fp4x2::pack(1 << bit, 0) } else { fp4x2::pack(0, 1 << bit) };
+                let before = codes;
+                repack(&mut codes);
+                assert_eq!(u64::from_le_bytes(codes), 1 << place, "element {i}, bit {bit}");
+                restore(&mut codes);
+                assert_eq!(codes, before);
+            }
+        }
+    }
+
+    #[test]
+    fn many_blocks_come_back_and_a_part_of_one_stays() {
+        let codes: Vec<u8> = (0..3 * CHUNK + 13).map(|i| (i * 151 / 7) as u8).collect();
+        let mut changed = codes.clone();
+        repack(&mut changed);
+        assert_ne!(changed[2 * CHUNK..3 * CHUNK], codes[2 * CHUNK..3 * CHUNK]);
+        assert_eq!(changed[3 * CHUNK + 8..], codes[3 * CHUNK + 8..]);
+        restore(&mut changed);
+        assert_eq!(changed, codes);
+    }
+}
