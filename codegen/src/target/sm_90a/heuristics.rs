@@ -18,8 +18,9 @@ use crate::target::fragments::{
     self, COLUMN_LIMIT, WARPGROUP_ROWS, choose_store, settle_store, share_rows, store_rule,
 };
 
-/// Columns of an MMA from which on decoding weights in the order they lie in can pay.
-const LEAST_NATURAL: u32 = 240;
+/// Columns of an MMA from which on decoding weights in the order they lie in can pay: of weights as checkpoints have them, and of
+/// repacked ones.
+const LEAST_NATURAL: [u32; 2] = [240, 208];
 
 /// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -216,15 +217,15 @@ fn swapped_rows(shape: Shape, columns: u32, sms: u32) -> u32 {
 /// Whether a launch before pays that brings activations into the order of K in which weights of both products are decoded. It takes
 /// some 3 us and more, and its end is waited for; decoding without it takes 1.5 times as many instructions, which the widest MMAs
 /// hide but for 4 % of their time (seen on an H200, of the time with it: 0.96 with 256 columns and a tile an SM, 1.01 with many tiles, 1.035 with
-/// 192 columns, 1.07 with 160, 1.14 with 128).
+/// 192 columns, 1.07 with 160, 1.14 with 128; of repacked weights 0.96 with 256 columns, 0.98 with 224, 1.00 with 192, 1.08 with 160).
 fn orders_first(problem: &Problem, tile: Tile, config: &Config, arch: Arch) -> bool {
     let shape = problem.shape;
     let tiles = usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n.max(1)).into());
     // Code that shares K through memory, too, leaves too few registers.
     let shares = matches!(config.schedule, Setting::Fixed(Schedule::StreamK | Schedule::SplitK(_)));
-    // Bits of repacked weights have one order.
-    let repacked = problem.formats.b.repacks().is_some();
-    repacked || tile.m < LEAST_NATURAL || shares || tiles > u64::from(sms(config, arch))
+    let [least, least_repacked] = LEAST_NATURAL;
+    let least = if problem.formats.b.repacks().is_some() { least_repacked } else { least };
+    tile.m < least || shares || tiles > u64::from(sms(config, arch))
 }
 
 /// How warpgroups share the tile's rows: 64 each, or, of 256, 128.

@@ -2,7 +2,8 @@
 //!
 //! What is compared are estimates of an SM's time, in columns of C times tokens times K: those of its MMAs and of decoding what
 //! they meet, and what a schedule adds to them. All constants were fitted to sweeps on an H200, of 16 to 512 tokens by 1,024 to 28,672
-//! features (`benches/gpu --format nvfp4w --knobs ...`); book/src/measurements.md has what the choices brought.
+//! features (`benches/gpu --format nvfp4w --knobs ...`), what handing over costs to sweeps with repacked weights (decision 0224);
+//! book/src/measurements.md has what the choices brought.
 
 use crate::arch::Arch;
 use crate::config::{Config, Multicast, Schedule, Setting, Tile};
@@ -24,11 +25,12 @@ const WAVES: u64 = 8;
 
 /// What a launch that brings activations into order costs.
 const ORDERING: u64 = 2_700_000;
-/// What sums on their way to another CTA cost, a token of their tile: handed over by one, collected by the last of several,
-/// sent within a cluster; of separate MMAs, by the parts of a tile.
-const HANDED_OVER: u64 = 100_000;
+/// What sums on their way to another CTA cost, a token of their tile: handed over by one, for each of [`ROWS`]; collected by the last
+/// of several; sent within a cluster; of separate MMAs, by the next CTA, and by the parts of a tile.
+const HANDED_OVER: [u64; 2] = [400_000, 250_000];
 const COLLECTED: u64 = 250_000;
 const SENT: u64 = 50_000;
+const SEPARATE: u64 = 100_000;
 const SPLIT: u64 = 148_000;
 
 /// A tile, who computes such tiles, and how long that takes.
@@ -96,8 +98,7 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     // Shares are not equal to the last K tile, and loads start anew with each part.
     let shared =
         (u128::from(tiles) * u128::from(work) * 51 / 50 / u128::from(sms)).min(u64::MAX.into()) as u64;
-    // Three warpgroups' sums are half as many again as two's, and take a quarter longer.
-    let handed_over = if tile.n == ROWS[1] { HANDED_OVER * 5 / 4 } else { HANDED_OVER };
+    let handed_over = HANDED_OVER[usize::from(tile.n == ROWS[1])];
     let stream = shared.saturating_add(m * if tiles >= sms { handed_over } else { COLLECTED });
     let cluster = (work / 2).saturating_add(m * SENT);
     let choice = |schedule, cost| Choice { tile, schedule, cost };
@@ -135,7 +136,7 @@ fn separate(shape: Shape, config: &Config, arch: Arch) -> u64 {
     let auto = config.schedule == Setting::Auto;
     match (sms / tiles).min(4) {
         parts @ 2.. if auto && k >= 1024 * parts => work / parts + 3_200_000 + m * SPLIT,
-        1 if auto && 4 * tiles <= 3 * sms && k >= 4096 => work / sms * tiles + 16_000_000 + m * HANDED_OVER,
+        1 if auto && 4 * tiles <= 3 * sms && k >= 4096 => work / sms * tiles + 16_000_000 + m * SEPARATE,
         _ => tiles.div_ceil(sms).saturating_mul(work),
     }
 }

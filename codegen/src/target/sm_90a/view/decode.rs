@@ -32,7 +32,9 @@
 //! ([`OperandFormat::repacks`](crate::problem::OperandFormat::repacks)) are where a bf16 has them: of a word's four pairs the first
 //! takes one instruction besides its scale factor, the next two a shift more each, and the last, of the bits that are left, a
 //! multiplication and two masks. That is eight for a word, where twelve, a shift and half a `prmt` were needed. Pairs are elements `j`
-//! and `j + 8` of a block then, whoever brings activations into order.
+//! and `j + 8` of a block then, whoever brings activations into order. In the order
+//! they lie in a lane takes two pairs of one word of each 16, with masks and a factor of its own, and two `prmt` make neighbours of them:
+//! nine instructions for four elements, where other weights take twelve.
 //!
 //! Two neighbouring lanes share a scale factor of MXFP4, a power of two that may be anything a bf16 can be: a scale factor
 //! times 2^126 would overflow. So the numbers of the elements are multiplied first, and are then 1/4 of the elements;
@@ -87,6 +89,8 @@ pub(crate) enum DecodeLayout {
     Permuted,
     /// The same row of both products, in the order of K they lie in.
     Natural,
+    /// The same of repacked weights.
+    NaturalRepacked,
 }
 
 impl DecodeLayout {
@@ -94,6 +98,7 @@ impl DecodeLayout {
         match (p.interleaved_rows(), p.orders_first()) {
             (false, _) => DecodeLayout::TwoRows,
             (true, true) => DecodeLayout::Permuted,
+            (true, false) if is_repacked(p) => DecodeLayout::NaturalRepacked,
             (true, false) => DecodeLayout::Natural,
         }
     }
@@ -132,6 +137,9 @@ pub(crate) struct DecodeView {
     pub repacked: bool,
     pub left_over_mask: &'static str,
     pub left_over_factor: u32,
+    /// The same of the second pair.
+    pub second_mask: &'static str,
+    pub second_factor: u32,
     /// By how much a scale factor in a half's upper byte is shifted right, and what it is then multiplied with.
     pub scale_shift: u32,
     pub scale_factors: &'static [&'static str],
@@ -261,6 +269,8 @@ pub(crate) struct DecodeGroup {
     pub pairs: Vec<DecodePair>,
     /// In the order they lie in: what the pairs are multiplied with.
     pub scale_pairs: Vec<ScalePair>,
+    /// Repacked weights in that order.
+    pub blocks: Vec<NaturalBlock>,
     pub steps: Vec<DecodeStep>,
 }
 
@@ -273,6 +283,14 @@ pub(crate) struct ScalePair {
     /// Where each is in both halves.
     pub first: String,
     pub second: String,
+}
+
+/// 16 elements of a row: two pairs of neighbours of a lane.
+pub(crate) struct NaturalBlock {
+    /// The word that has them, and the register of their scale factor.
+    pub codes: String,
+    pub scale: String,
+    pub to: [String; 2],
 }
 
 /// Two elements of a row.
@@ -362,15 +380,18 @@ impl DecodeView {
                                 pair(PAIRED, weights, i / 2, i % 2, place)
                             }
                             // Words are taken as they are loaded.
-                            DecodeLayout::TwoRows | DecodeLayout::Permuted => {
+                            DecodeLayout::TwoRows
+                            | DecodeLayout::Permuted
+                            | DecodeLayout::NaturalRepacked => {
                                 pair(&format!("%codes{set}_"), weights, i / 2, i % 2, place)
                             }
                         })
                         .collect(),
                     scale_pairs: match layout {
-                        DecodeLayout::Natural => scale_pairs(block, powers),
+                        DecodeLayout::Natural | DecodeLayout::NaturalRepacked => scale_pairs(block, powers),
                         DecodeLayout::Permuted | DecodeLayout::TwoRows => Vec::new(),
                     },
+                    blocks: (0..8).map(|i| natural_block(weights, i / 2, i % 2, powers)).collect(),
                     steps: (0..4)
                         .map(|s| DecodeStep {
                             columns_step: p.descriptors.a_blocks[(4 * block + s) as usize],
@@ -405,6 +426,8 @@ impl DecodeView {
             left_over_mask: "0x001b001b",
             // Bits 3, 1, 0 and 4 go to 15, 8, 7 and 6; what else there is of them goes to other places.
             left_over_factor: 1 << 12 | 1 << 7 | 1 << 2,
+            second_mask: "0x10381038",
+            second_factor: 1 << 3,
             scale_shift: if bf16 && !powers { 4 } else { 1 },
             scale_factors: match (powers, bf16) {
                 (true, _) => &[],
@@ -521,6 +544,15 @@ fn natural_pair(set: u32, j: u32, row: u32, place: u32, powers: bool) -> DecodeP
         scale: format!("%scale{}", 4 * row + block),
         to: decoded(set, 2 * j + row),
         ..pair(PAIRED, set, 0, 0, place)
+    }
+}
+
+/// Block `s` of a row in registers of an MMA.
+fn natural_block(set: u32, s: u32, row: u32, powers: bool) -> NaturalBlock {
+    NaturalBlock {
+        codes: format!("%codes{}", 4 * row + s),
+        scale: format!("%scale{}", 4 * row + if powers { s / 2 } else { s }),
+        to: [0, 2].map(|half| decoded(set, 4 * s + half + row)),
     }
 }
 
