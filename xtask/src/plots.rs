@@ -115,14 +115,14 @@ fn measured(root: &Path) -> Result<String, String> {
         fills.push((FILLS[fills.len() % FILLS.len()], other));
     }
     let (top, bottom) = (66.0, 66.0 + ROW * shapes.len() as f64);
-    let (low, high) = (0.9, 1.7);
+    let (low, high) = (0.9, 1.9);
     let mut before = 0;
     for (index, set) in sets.iter().enumerate() {
         let left = LEFT + (PANEL + GAP) * index as f64;
         let x = |ratio: f64| left + (ratio - low) / (high - low) * PANEL;
         picture.text(left, top - 8.0, &format!("{}, {}", set.title, set.date));
         picture.block([left, top, PANEL, bottom - top], "#f7f7f7", &set.formats, "");
-        for tick in [1.0, 1.2, 1.4, 1.6] {
+        for tick in [1.0, 1.2, 1.4, 1.6, 1.8] {
             picture.line([x(tick), top, x(tick), bottom], tick > 1.0);
             picture.centred(x(tick), bottom + 15.0, &format!("{tick:.1}"), false);
         }
