@@ -515,6 +515,25 @@ fn layers_share_kernels_and_memory_and_nothing_else() {
 }
 
 #[test]
+fn weights_that_are_repacked_already_give_the_same_result() {
+    let device = Device::emulated(Arch::Sm90a);
+    let options = MlpOptions::new(Buckets::new([8]).unwrap()).without_residual();
+    for format in [OperandFormat::Nvfp4, OperandFormat::Mxfp4] {
+        let layer = Layer::new(format);
+        let before = |matrix: &Matrix| Weight::of(matrix).unwrap().to_repacked().unwrap();
+        let repacked = Layer { gate: before(&layer.gate), up: before(&layer.up), down: before(&layer.down) };
+        let result = |layer: &Layer| {
+            let mlp = Mlp::load(&device, &layer.weights(), &options).unwrap();
+            let x = device.upload(&rounded(Source::Bf16, &normal(8 * HIDDEN, 7, 1.0)).1).unwrap();
+            let out = device.alloc(8 * mlp.row_bytes()).unwrap();
+            mlp.forward(&device.stream(), 8, &x, None, &out).unwrap();
+            out.download().unwrap()
+        };
+        assert!(result(&layer) == result(&repacked), "{format}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_an_error_that_names_it() {
     let layer = Layer::new(OperandFormat::Nvfp4);
     let device = Device::emulated(Arch::Sm100a);
@@ -531,7 +550,10 @@ fn what_does_not_fit_is_an_error_that_names_it() {
     for (arch, format) in [(Arch::Sm90a, OperandFormat::Mxfp8), (Arch::Sm100a, OperandFormat::Mxfp4)] {
         let layer = Layer::new(format);
         let error = Mlp::load(&Device::emulated(arch), &layer.weights(), &options).unwrap_err();
-        assert!(error.to_string().contains(&format!("block with {format} weights on {arch}")), "{error}");
+        let error = error.to_string();
+        assert!(error.contains(&format!("block with {format} weights on {arch}")), "{error}");
+        // The format that was given, whatever it would be converted to.
+        assert!(error.contains(&format!("bf16 x {format} -> bf16")) || !error.contains(" x "), "{error}");
     }
 
     let mlp = Mlp::load(&device, &layer.weights(), &options).unwrap();

@@ -19,7 +19,7 @@ The output has the medians, and the median and the 10th and 90th percentile of o
            kernel, each the best of a few tiles
 
 With --format e4m3_blocks all contenders get the same quantised operands, and errors are against a product of these. With --format
-nvfp4w both have the same NVFP4 weights, quantised from the bf16 ones, and most of either's error comes from that quantisation.
+nvfp4w or nvfp4w_repacked both have the same NVFP4 weights, quantised from the bf16 ones, and most of either's error comes from that quantisation.
 
 A chip under load lowers its clock, within a tenth of a second or so: contenders take turns for --warm seconds before those rounds.
 """

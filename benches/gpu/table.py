@@ -21,6 +21,7 @@ SAME = {
     "f16": ("cublas 2 gemms", "cublas 1 gemm + silu", "triton fused", "quack gated"),
     "e4m3": ("cublas fp8",),
     "nvfp4w": ("quack w4a16",),
+    "nvfp4w_repacked": ("quack w4a16",),
 }
 
 

@@ -16,8 +16,8 @@ const HALVES: u32 = 0x0001_0001;
 const MAGNITUDES: u32 = 7 * HALVES;
 const SIGNS: u32 = 8 * HALVES;
 
-/// Puts the bits of packed e2m1 elements, two a byte, into the order of the repacked formats. The length is a multiple of 8
-/// bytes: a row of whole blocks of 16 elements, or several. What is beyond the last whole block stays as it is.
+/// Puts the bits of packed e2m1 elements, two a byte, into the order of the repacked formats: of each 16 elements, 8 bytes. What is
+/// beyond the last whole 16 stays as it is.
 pub fn repack(codes: &mut [u8]) {
     each_block(codes, |[first, second]| {
         [0, 16].map(|half| to_word(first >> half & 0xFFFF | second >> half << 16))

@@ -18,8 +18,8 @@
 //! ([`Weight::to_mxfp8`]), and the first kernel's epilogue quantises the middle where the chip has tensor memory. MXFP8 weights run on
 //! Blackwell, too.
 //!
-//! NVFP4 weights on Hopper, and weights of 16 bits on all chips, meet activations of 16 bits, in two kernels. For bf16 activations the
-//! bits of NVFP4 weights are brought into the order in which Hopper's kernels decode them, once, when they are loaded
+//! NVFP4 and MXFP4 weights on Hopper, and weights of 16 bits on all chips, meet activations of 16 bits, in two kernels. For bf16 activations the
+//! bits of 4-bit weights are brought into the order in which Hopper's kernels decode them, once, when they are loaded
 //! ([`Weight::to_repacked`]).
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
@@ -223,17 +223,19 @@ fn travel(
     calibrated: bool,
     shape: Shape,
 ) -> Result<Travel, MlpError> {
-    let legal = |travel: Travel| {
-        let [first, _] = travel.formats(weights, source);
-        Ok::<_, MlpError>(spec(gate, device, first)?.plan(shape, device.arch()).err())
-    };
+    let refused =
+        |formats: Formats| Ok::<_, MlpError>(spec(gate, device, formats)?.plan(shape, device.arch()).err());
     let sixteen = Travel::Sixteen(source);
-    let Some(reasons) = legal(sixteen)? else { return Ok(sixteen) };
-    for travel in Travel::quantised(weights, source, calibrated) {
-        if legal(travel)?.is_none() {
+    let ways = [sixteen].into_iter().chain(Travel::quantised(weights, source, calibrated));
+    for travel in ways {
+        let [first, _] = travel.formats(weights, source);
+        if refused(first)?.is_none() {
             return Ok(travel);
         }
     }
+    // The reasons are about the weights' own format, whatever they would be converted to.
+    let own = Formats::new(sixteen.operand(), weights, sixteen.output());
+    let reasons = refused(own)?.unwrap_or_default();
     Err(MlpError::Formats { weights, arch: device.arch(), reasons })
 }
 

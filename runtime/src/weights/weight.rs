@@ -224,7 +224,7 @@ impl<'a> Weight<'a> {
     }
 
     /// The same NVFP4 or MXFP4 weights with the bits of their elements in the order in which Hopper's kernels decode them to bf16
-    /// ([`OperandFormat::repacked`]). Values and scale factors stay as they are, scales of rows aside.
+    /// ([`OperandFormat::repacked`]). Values and scale factors stay as they are. Weights that are repacked are copied.
     ///
     /// ```
     /// use silumin_codegen::problem::OperandFormat;
@@ -241,11 +241,12 @@ impl<'a> Weight<'a> {
     ///
     /// # Errors
     ///
-    /// [`WeightError::NotRepacked`] for weights in other formats.
+    /// [`WeightError::NotRepacked`] for weights in other formats; [`WeightError::RowsScaled`] for rows with scales of their own.
     pub fn to_repacked(&self) -> Result<Matrix, WeightError> {
         let other = || WeightError::NotRepacked { format: self.format };
-        let repacked = self.format.repacked().ok_or_else(other)?;
-        self.without_row_scales().to_matrix()?.in_order_of(repacked).ok_or_else(other)
+        let repacked =
+            if self.format.repacks().is_some() { Some(self.format) } else { self.format.repacked() };
+        self.to_matrix()?.in_order_of(repacked.ok_or_else(other)?).ok_or_else(other)
     }
 
     /// The same weights in the format that kernels read; `None` if they are in it.
@@ -253,7 +254,9 @@ impl<'a> Weight<'a> {
         match format {
             _ if format == self.format => Ok(None),
             OperandFormat::Mxfp8 => self.to_mxfp8().map(Some),
-            OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked => self.to_repacked().map(Some),
+            OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked => {
+                self.without_row_scales().to_repacked().map(Some)
+            }
             OperandFormat::Nvfp4
             | OperandFormat::Mxfp4
             | OperandFormat::Mxfp8E5m2

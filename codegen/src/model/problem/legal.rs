@@ -65,7 +65,7 @@ pub enum MmaKind {
     F8f6f4,
     /// bf16 or f16.
     F16,
-    /// bf16 or f16 by NVFP4 weights, or bf16 by MXFP4 weights, which are decoded to the other operand's elements between
+    /// bf16 or f16 by NVFP4 weights, or bf16 by MXFP4 or repacked weights, which are decoded to the other operand's elements between
     /// shared memory and the tensor core; or NVFP4 by NVFP4, both decoded to f16, and MXFP4 by MXFP4, to bf16: every product
     /// of an e2m1 and its scale factor is exact there (sm_90a).
     Decoded,

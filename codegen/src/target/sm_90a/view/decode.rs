@@ -28,13 +28,13 @@
 //! runs beside the pipe for shifts and logic, which is what most of the decoding waits for (seen on an H200: 3 to 5 % of a kernel).
 //! In an f16 the two would overlap, and are shifted apart.
 //!
-//! **Repacked weights.** Bits of NVFP4 weights that were brought into another order when they were loaded
-//! ([`OperandFormat::repacks`](crate::problem::OperandFormat::repacks)) are where a bf16 has them: of a word's four pairs the first
-//! takes one instruction besides its scale factor, the next two a shift more each, and the last, of the bits that are left, a
-//! multiplication and two masks. That is eight for a word, where twelve, a shift and half a `prmt` were needed. Pairs are elements `j`
-//! and `j + 8` of a block then, whoever brings activations into order. In the order
-//! they lie in a lane takes two pairs of one word of each 16, with masks and a factor of its own, and two `prmt` make neighbours of them:
-//! nine instructions for four elements, where other weights take twelve.
+//! **Repacked weights.** Weights that were loaded with their bits in another order
+//! ([`OperandFormat::repacks`](crate::problem::OperandFormat::repacks)) take fewer instructions. Besides the multiplication by a scale
+//! factor, a word's first pair takes a mask. The next two take a shift and a mask each. The last, of the bits that are left, takes a
+//! mask, a multiplication and a mask. That is eight for a word, where other weights take twelve, a shift and up to one `prmt`. Pairs are
+//! elements `j` and `j + 8` of a block then, whoever brings activations into order. Where activations stay as they are, a lane takes two
+//! pairs of one word of each 16, with masks and a factor of its own, and two `prmt` make neighbours of them. With their multiplications
+//! that is nine instructions for four elements, where other weights take twelve.
 //!
 //! Two neighbouring lanes share a scale factor of MXFP4, a power of two that may be anything a bf16 can be: a scale factor
 //! times 2^126 would overflow. So the numbers of the elements are multiplied first, and are then 1/4 of the elements;

@@ -3,10 +3,10 @@
 //!
 //! A CTA moves 64 elements of 64 rows, or 128 elements of 32 rows where weights are decoded in blocks of 128. A row's 64 elements that
 //! MMAs take one after the other are a matrix of 8 x 8 that is transposed. The first four elements of both halves of a block of 16 are
-//! a row of the matrix, and the others the next row, so that the transposed matrix has pairs of elements four apart. For repacked weights the first eight are a row and the others the next, so
-//! that pairs are eight apart. 128 elements are
-//! two matrices: the first has the even blocks and the second the odd ones. Lane `l` of a warp reads the word that `movmatrix` expects
-//! of it, and stores word `l`: 128 bytes of a row side by side. TMA brings the rows, and zeros for those that a launch does not have.
+//! a row of the matrix, and the others the next row, so that the transposed matrix has pairs of elements four apart. For repacked
+//! weights the first eight are a row and the others the next, and pairs are eight apart. 128 elements are two matrices: the first has
+//! the even blocks and the second the odd ones. Lane `l` of a warp reads the word that `movmatrix` expects of it, and stores word `l`:
+//! 128 bytes of a row side by side. TMA brings the rows, and zeros for those that a launch does not have.
 
 use super::decode::{WIDE, is_repacked, is_wide};
 use crate::kernel::{Launch, Parameter, WorkspaceKind};
