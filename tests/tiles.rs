@@ -1,16 +1,21 @@
-//! Tiles that `auto` takes on Hopper, held against the measured times of others (`evidence/tiles.jsonl`, decision 0212).
+//! Tiles that `auto` takes on Hopper, held against the measured times of others (`evidence/tiles.jsonl`, decision 0212), and tiles
+//! and schedules for repacked weights (`evidence/decoded_tiles.jsonl`, decision 0224).
 
 use serde_json::Value;
+use silumin::codegen::config::Schedule;
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat};
-use silumin::{Arch, Shape, Spec};
+use silumin::{Arch, Plan, Shape, Spec};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Time of the chosen tile over that of the fastest: the geometric mean of a set and the worst of all.
-const MEAN: f64 = 1.04;
-const WORST: f64 = 1.35;
-/// Least part of the problems whose chosen tile was measured.
+/// Limits of the chosen kernel's time over the fastest one's: the geometric mean of a set, and each problem.
+struct Limits {
+    mean: f64,
+    worst: f64,
+}
+
+/// Least part of the problems whose choice was measured.
 const KNOWN: f64 = 0.85;
 
 fn formats(names: &str) -> Formats {
@@ -19,41 +24,64 @@ fn formats(names: &str) -> Formats {
     Formats { a: operand(a), b: operand(b), c: c.parse::<OutputFormat>().unwrap(), products: None }
 }
 
-/// The tile that `auto` takes for a problem, such as `64x32`, or `8x128 swapped` with weights as rows.
-fn chosen(of: &Value) -> String {
+/// What `auto` takes for a problem.
+fn plan(of: &Value) -> Plan {
     let gate = if of["products"] == 2 { "silu(A @ B1) * (A @ B2)" } else { "A @ B" };
     let mut spec = Spec::new(gate.parse().unwrap(), &[Arch::Sm90a]).unwrap();
     spec.formats = formats(of["formats"].as_str().unwrap());
     let [m, n, k] = [0, 1, 2].map(|side| of["shape"][side].as_u64().unwrap() as u32);
-    let plan = spec.plan(Shape::new(m, n, k), Arch::Sm90a).unwrap();
-    format!("{}x{}{}", plan.tile.m, plan.tile.n, if plan.swap_ab { " swapped" } else { "" })
+    spec.plan(Shape::new(m, n, k), Arch::Sm90a).unwrap()
 }
 
-#[test]
-fn tiles_are_close_to_the_fastest_that_were_measured() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/tiles.jsonl");
+/// Holds the choices for the problems of a file of evidence against its times. `name`: what the file calls a choice.
+fn judge(file: &str, limits: &Limits, name: impl Fn(&Plan) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence").join(file);
     let text = fs::read_to_string(path).unwrap();
     // The first line says how they were measured.
     let problems: Vec<Value> = text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut sets: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut known = 0;
     for of in &problems {
-        let tile = chosen(of);
-        let Some(us) = of["us"][&tile].as_f64() else { continue };
+        let choice = name(&plan(of));
+        let Some(us) = of["us"][&choice].as_f64() else { continue };
         known += 1;
         let times = of["us"].as_object().unwrap().values().map(|time| time.as_f64().unwrap());
         let best = times.fold(f64::INFINITY, f64::min);
         let set = of["set"].as_str().unwrap();
-        assert!(us / best < WORST, "{set} {}: {tile} takes {us} us, the fastest {best}", of["shape"]);
+        assert!(
+            us / best < limits.worst,
+            "{set} {}: {choice} takes {us} us, the fastest {best}",
+            of["shape"]
+        );
         sets.entry(set).or_default().push((us / best).ln());
     }
     assert!(
         known as f64 > KNOWN * problems.len() as f64,
-        "{known} of {} tiles were measured",
+        "{known} of {} choices were measured",
         problems.len()
     );
     for (set, logs) in sets {
         let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
-        assert!(mean < MEAN, "{set}: {mean:.3} of the fastest");
+        assert!(mean < limits.mean, "{set}: {mean:.3} of the fastest");
     }
+}
+
+#[test]
+fn tiles_are_close_to_the_fastest_that_were_measured() {
+    // `64x32`, or `8x128 swapped` with weights as rows.
+    judge("tiles.jsonl", &Limits { mean: 1.04, worst: 1.35 }, |plan| {
+        format!("{}x{}{}", plan.tile.m, plan.tile.n, if plan.swap_ab { " swapped" } else { "" })
+    });
+}
+
+#[test]
+fn tiles_and_schedules_of_repacked_weights_are_close_to_the_fastest_that_were_measured() {
+    // `48x64x128 whole`, or `16x128x256 split_k(4)`.
+    judge("decoded_tiles.jsonl", &Limits { mean: 1.02, worst: 1.16 }, |plan| {
+        let schedule = match plan.work.schedule {
+            Schedule::OneTile | Schedule::Persistent => "whole".to_owned(),
+            other => other.to_string(),
+        };
+        format!("{}x{}x{} {schedule}", plan.tile.m, plan.tile.n, plan.tile.k)
+    });
 }

@@ -19,7 +19,7 @@ The output has the medians, and the median and the 10th and 90th percentile of o
            kernel, each the best of a few tiles
 
 With --format e4m3_blocks all contenders get the same quantised operands, and errors are against a product of these. With --format
-nvfp4w or nvfp4w_repacked both have the same NVFP4 weights, quantised from the bf16 ones, and most of either's error comes from that quantisation.
+nvfp4w or nvfp4w_repacked both get the same NVFP4 weights, quantised from bf16. Most of either's error comes from that quantisation.
 
 A chip under load lowers its clock, within a tenth of a second or so: contenders take turns for --warm seconds before those rounds.
 """
@@ -267,7 +267,6 @@ def quack(sets, n, recorded):
     yield "quack gated swiglu", calls, said(configuration)
 
 
-REPACKED = ("nvfp4w_repacked",)
 FP4_VALUES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 
 
@@ -290,7 +289,7 @@ def blocked(scales):
 
 
 def repacked(codes):
-    """The same elements in the order of bits of `nvfp4_repacked` (`OperandFormat::repacks` says which bit is where)."""
+    """Permutes the bits of NVFP4 codes for the format nvfp4_repacked. `OperandFormat::repacks` has a table of the bits."""
     first, second = (codes.reshape(-1, 8).view(torch.int32).long() & 0xFFFFFFFF).unbind(-1)
     words = []
     for half in (0, 16):
@@ -331,13 +330,13 @@ def quack_w4(sets, n, narrow):
 
 
 def ours_w4(row, sets, n, narrow):
-    """Ours with NVFP4 weights, as they are or repacked, which is done once, as QuACK prepares its own."""
+    """Ours with NVFP4 weights. The format nvfp4w_repacked repacks them before timing; QuACK prepares its weights then, too."""
     kernel = launch.Kernel(row["file"])
     buffers = kernel.buffers()
     bound = []
     for index, (codes, scales) in enumerate(narrow):
         a, _, c = sets[index % len(sets)]
-        codes = repacked(codes) if row["format"] in REPACKED else codes
+        codes = repacked(codes) if row["format"] == "nvfp4w_repacked" else codes
         weights = {"b1": codes[:n], "b2": codes[n:], "sfb1": blocked(scales[:n]), "sfb2": blocked(scales[n:])}
         for name, tensor in weights.items():
             if tensor.numel() != buffers[name]["bytes"]:
@@ -490,7 +489,7 @@ def compare(row, names, recorded, rounds, warm):
         else:
             exact, weights = [tensor.float().double() for tensor in sets[0][:2]]
         want = F.silu(exact @ weights[:n].T) * (exact @ weights[n:].T)
-    weights_are_narrow = row["format"] in ("nvfp4w", *REPACKED)
+    weights_are_narrow = row["format"] in ("nvfp4w", "nvfp4w_repacked")
     narrow = narrow_weights(sets, n) if weights_are_narrow or "quack-w4" in names else None
     if weights_are_narrow:
         mine = ours_w4(row, sets, n, narrow)
@@ -535,7 +534,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ours")
     parser.add_argument("--others", default="torch,triton,quack")
-    parser.add_argument("--format", default="bf16", choices=["bf16", "e4m3", "e4m3_blocks", "nvfp4w", *REPACKED])
+    parser.add_argument("--format", default="bf16", choices=["bf16", "e4m3", "e4m3_blocks", "nvfp4w", "nvfp4w_repacked"])
     parser.add_argument("--configs", help="a file of the peers' script: the configurations that were best there")
     parser.add_argument("--shapes", help="only these, with commas")
     parser.add_argument("--rounds", type=int, default=21)

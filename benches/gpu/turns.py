@@ -40,7 +40,7 @@ def formats_of(kernel):
 
 
 def elements_of(kernel):
-    """The same, but that repacked weights are the elements they were before."""
+    """Formats of A and of B, with the usual format for a repacked one: the elements are the same."""
     a, b = formats_of(kernel)
     return a, b.removesuffix("_repacked")
 
@@ -85,12 +85,13 @@ def main():
     kernels = [launch.Kernel(file) for file in flags.files]
     formats, sizes = elements_of(kernels[0]), sizes_of(kernels[0])
     for kernel in kernels[1:]:
-        if elements_of(kernel) != elements_of(kernels[0]) or sizes_of(kernel) != sizes:
+        if elements_of(kernel) != formats or sizes_of(kernel) != sizes:
             raise SystemExit(f"{kernel.files[0]}: other operands than {kernels[0].files[0]} has")
     sets = [
         {name: draw(name, size, formats) for name, size in sizes.items()}
         for _ in range(rotations(sum(sizes.values())))
     ]
+    # Graphs hold addresses alone: `kept` keeps repacked copies alive.
     graphs, left, kept = [], [], []
     for kernel in kernels:
         # A workspace for all: the launches of a stream follow each other.

@@ -9,7 +9,7 @@
 //! - [`quantize`]: real numbers to a [`Matrix`];
 //! - [`f16_from_f64`], [`bf16_from_f64`]: f64 to a half in a single rounding; [`f32_to_odd`] for the
 //!   narrower ones;
-//! - [`repack`]: 4-bit elements in the order of bits in which a kernel decodes them, and back;
+//! - [`repack`]: the bits of 4-bit elements permuted for decoding, and back;
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor cores read;
 //! - [`groups`]: how the rows of batches and groups lie.
 

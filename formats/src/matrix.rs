@@ -224,7 +224,7 @@ impl Matrix {
             match self.format.repacks() {
                 None => decode_run(spec.element, codes, column, scale, now),
                 Some(_) => {
-                    // 16 or 32 elements, which are in whole words.
+                    // A block of scale factors has 16 or 32 elements: whole groups of 8 bytes.
                     let (mut copy, bytes) = ([0; 16], code_bytes(self.format, block));
                     copy[..bytes].copy_from_slice(&codes[column / block * bytes..][..bytes]);
                     repack::restore(&mut copy[..bytes]);
@@ -237,8 +237,8 @@ impl Matrix {
 }
 
 impl Matrix {
-    /// The same values with the bits of their elements in another format's order ([`OperandFormat::repacks`]): 4-bit elements
-    /// repacked, or repacked ones as they were. `None` for matrices of other formats.
+    /// Converts between a 4-bit format and its repacked form ([`OperandFormat::repacks`]). Values, scale factors and the tensor
+    /// scale do not change. `None` if neither format repacks the other; the matrix itself if `format` is its own.
     #[must_use]
     pub fn in_order_of(mut self, format: OperandFormat) -> Option<Self> {
         if format != self.format {
@@ -367,14 +367,12 @@ mod tests {
         let index = row * matrix.k + column;
         let pair = || [matrix.codes[2 * index], matrix.codes[2 * index + 1]];
         let value = match matrix.format.spec().element {
-            ElementKind::E2m1 if matrix.format.repacks().is_some() => {
-                let mut codes = matrix.codes.clone();
-                repack::restore(&mut codes);
-                let code = fp4x2::get(&codes, index).unwrap();
-                f64::from(microfloat::f4e2m1fn::from_bits(code).to_f32())
-            }
             ElementKind::E2m1 => {
-                let code = fp4x2::get(&matrix.codes, index).unwrap();
+                let mut group: [u8; 8] = matrix.codes.as_chunks().0[index / 16];
+                if matrix.format.repacks().is_some() {
+                    repack::restore(&mut group);
+                }
+                let code = fp4x2::get(&group, index % 16).unwrap();
                 f64::from(microfloat::f4e2m1fn::from_bits(code).to_f32())
             }
             ElementKind::E4m3 => f64::from(microfloat::f8e4m3fn::from_bits(matrix.codes[index]).to_f32()),

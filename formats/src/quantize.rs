@@ -113,7 +113,7 @@ pub fn quantize<T: Real>(
 
 /// Quantises a row-major `[rows, k]` matrix to `format`.
 ///
-/// - NVFP4: see [`quantize`]; repacked, the same in another order of bits;
+/// - NVFP4: see [`quantize`]; repacked formats: the same elements with their bits permuted;
 /// - MX formats: the scale of 32 elements is [`block_scale::mx`] of the largest, each element the
 ///   nearest to `x / scale`, ties to even, saturating (OCP Microscaling Formats 1.0, section 6.3);
 /// - e4m3 with an f32 scale factor for 1 x 128 or 128 x 128 elements: the scale is the largest magnitude over 448, or 1 where

@@ -1,30 +1,31 @@
-//! Elements of NVFP4 and MXFP4 in the order of bits of `nvfp4_repacked` and `mxfp4_repacked`, and back.
+//! Permutes the bits of NVFP4 and MXFP4 elements for `nvfp4_repacked` and `mxfp4_repacked`, and back.
 //!
-//! [`OperandFormat::repacks`](silumin_codegen::OperandFormat::repacks) says which bit is where. Each 16 elements, 64 bits, stay
-//! where they are: rows, and columns in multiples of 16, are cut as before.
+//! [`OperandFormat::repacks`](silumin_codegen::problem::OperandFormat::repacks) has a table of the bits. Bits move only within
+//! 16 elements, 8 bytes. So a slice of rows, or of columns in multiples of 16, needs no other slicing than before.
 
 use rayon::prelude::*;
 
 /// Bytes of 16 elements.
 const BLOCK: usize = 8;
-/// Bytes that one thread takes at a time.
+/// Bytes per task of the thread pool.
 const CHUNK: usize = 1 << 16;
 
 /// The lowest bit of both halves of a word.
 const HALVES: u32 = 0x0001_0001;
-/// What is under each half's sign, at bit 3.
+/// Exponent and mantissa of an element in the lowest four bits of each half.
 const MAGNITUDES: u32 = 7 * HALVES;
+/// Its sign.
 const SIGNS: u32 = 8 * HALVES;
 
-/// Puts the bits of packed e2m1 elements, two a byte, into the order of the repacked formats: of each 16 elements, 8 bytes. What is
-/// beyond the last whole 16 stays as it is.
+/// Permutes packed e2m1 elements in place for the repacked formats. `codes` holds two elements per byte, the even one in the low
+/// nibble, in whole groups of 16 elements. Bytes beyond the last whole group of 8 do not change.
 pub fn repack(codes: &mut [u8]) {
     each_block(codes, |[first, second]| {
         [0, 16].map(|half| to_word(first >> half & 0xFFFF | second >> half << 16))
     });
 }
 
-/// Puts them back.
+/// Undoes [`repack`] in place.
 pub fn restore(codes: &mut [u8]) {
     each_block(codes, |words| {
         let [low, high] = words.map(from_word);
@@ -42,7 +43,7 @@ fn each_block(codes: &mut [u8], change: impl Fn([u32; 2]) -> [u32; 2] + Sync) {
     });
 }
 
-/// Eight elements, of which a half of `x` has four in its nibbles.
+/// Packs eight elements into a word. Each half of `x` has four of them, one per nibble.
 fn to_word(x: u32) -> u32 {
     let [first, second, third, fourth] = [0, 4, 8, 12].map(|shift| x >> shift & (SIGNS | MAGNITUDES));
     // A decoder multiplies these bits instead of shifting them: see `OperandFormat::repacks`.

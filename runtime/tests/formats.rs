@@ -26,7 +26,7 @@ fn blocked(row: usize, column: usize, columns: usize) -> usize {
     strides.iter().zip(index).map(|(stride, i)| stride * i).sum()
 }
 
-/// The code of element `index` of repacked elements, bit by bit as `OperandFormat::repacks` has them.
+/// The code of element `index` of repacked elements, by the table of `OperandFormat::repacks`.
 fn repacked_code(codes: &[u8], index: usize) -> u8 {
     let block = u64::from_le_bytes(codes[index / 16 * 8..][..8].try_into().unwrap());
     let (word, pair, upper) = (index % 8 / 4, index % 4, index % 16 / 8 == 1);

@@ -30,8 +30,8 @@ const ALIASES: [(&str, &str); 12] = [
     ("nvfp4w", "bf16*nvfp4->bf16"),
     ("nvfp4w_repacked", "bf16*nvfp4_repacked->bf16"),
     ("nvfp4w_f16", "f16*nvfp4->f16"),
-    ("mxfp4w_repacked", "bf16*mxfp4_repacked->bf16"),
     ("mxfp4w", "bf16*mxfp4->bf16"),
+    ("mxfp4w_repacked", "bf16*mxfp4_repacked->bf16"),
     ("mxfp4", "mxfp4*mxfp4->bf16"),
     ("mxfp8", "mxfp8*mxfp8->bf16"),
 ];

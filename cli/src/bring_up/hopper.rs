@@ -156,13 +156,13 @@ pub fn steps(size: Size) -> Vec<Step> {
                     .adds("both sides decoded"),
                 case(few, "accumulators = separate")
                     .formats("bf16 nvfp4_repacked bf16")
-                    .adds("weights repacked at load"),
+                    .adds("repacked weights"),
                 case(Shape::new(139, 328, 1024), "accumulators = interleaved_rows")
                     .formats("bf16 mxfp4_repacked bf16"),
                 case(Shape::new(256, 256, 512), "tile = [256, 64, 128]")
                     .formats("bf16 nvfp4_repacked bf16")
                     .racecheck(ONE_LANE)
-                    .adds("weights repacked at load, decoded in the order they lie in"),
+                    .adds("repacked weights in natural order"),
             ],
         ),
         step(

@@ -17,8 +17,8 @@ def quantize(values: Any, format: str = "nvfp4", scale: Optional[float] = None) 
 
     Args:
         values: `[rows, K]`, an array of numpy or a CPU tensor of torch, converted to f32.
-        format: nvfp4, mxfp4, mxfp8, mxfp8_e5m2, e4m3, e5m2, e4m3_1x128, e4m3_128x128, nvfp4_repacked or mxfp4_repacked. The last two are for kernels that
-            name them; `gemm` and `dual_gemm` take codes of 4 bits for nvfp4 or mxfp4.
+        format: nvfp4, mxfp4, mxfp8, mxfp8_e5m2, e4m3, e5m2, e4m3_1x128, e4m3_128x128, nvfp4_repacked or mxfp4_repacked. The last two are for kernels
+            made for these formats: `gemm` and `dual_gemm` read 4-bit codes as nvfp4 or mxfp4.
         scale: a scale of the whole matrix. Left out, the largest magnitude becomes the largest value of the format.
 
     Returns:

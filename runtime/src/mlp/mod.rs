@@ -18,9 +18,8 @@
 //! ([`Weight::to_mxfp8`]), and the first kernel's epilogue quantises the middle where the chip has tensor memory. MXFP8 weights run on
 //! Blackwell, too.
 //!
-//! NVFP4 and MXFP4 weights on Hopper, and weights of 16 bits on all chips, meet activations of 16 bits, in two kernels. For bf16 activations the
-//! bits of 4-bit weights are brought into the order in which Hopper's kernels decode them, once, when they are loaded
-//! ([`Weight::to_repacked`]).
+//! Activations stay in 16 bits for NVFP4 and MXFP4 weights on Hopper, and for 16-bit weights on all chips: two kernels. With bf16
+//! activations 4-bit weights are repacked when they are loaded ([`Weight::to_repacked`]).
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
 //! apply them, and nobody has to pass them on.
@@ -233,7 +232,7 @@ fn travel(
             return Ok(travel);
         }
     }
-    // The reasons are about the weights' own format, whatever they would be converted to.
+    // The reasons name the format that was given, not one that it would be converted to.
     let own = Formats::new(sixteen.operand(), weights, sixteen.output());
     let reasons = refused(own)?.unwrap_or_default();
     Err(MlpError::Formats { weights, arch: device.arch(), reasons })

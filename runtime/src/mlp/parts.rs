@@ -85,7 +85,7 @@ impl Travel {
     pub fn weights(self, weights: OperandFormat) -> OperandFormat {
         match self {
             Travel::Blocks(_, E4m3Blocks::Mxfp8) | Travel::Mxfp8 => OperandFormat::Mxfp8,
-            // bf16 activations meet 4-bit weights only where weights are decoded.
+            // Only Hopper multiplies bf16 by 4-bit weights, and decodes repacked ones with fewer instructions.
             Travel::Sixteen(Source::Bf16) => weights.repacked().unwrap_or(weights),
             Travel::Sixteen(Source::F16)
             | Travel::Nvfp4

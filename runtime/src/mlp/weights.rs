@@ -9,7 +9,7 @@ use super::MlpError;
 use crate::weights::{Checkpoint, Names};
 use crate::weights::{GateUp, Weight};
 
-/// Weights of a block in the format that kernels read, where that is another.
+/// The weights of a block, converted to the format that kernels read.
 pub(super) struct ConvertedWeights<'a> {
     given: MlpWeights<'a>,
     gate: Matrix,
@@ -95,7 +95,7 @@ impl<'a> MlpWeights<'a> {
         weights.iter().any(|weight| weight.row_scales().is_some())
     }
 
-    /// The weights in the format that kernels read; `None` if they are in it.
+    /// Converts the weights to the format that kernels read; `None` if kernels read them unconverted.
     pub(super) fn converted(&self, format: OperandFormat) -> Result<Option<ConvertedWeights<'a>>, MlpError> {
         let [gate, up, down] =
             [self.gate_up.gate(), self.gate_up.up(), self.down].map(|weight| weight.converted(format));

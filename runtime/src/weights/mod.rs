@@ -120,10 +120,8 @@ pub enum WeightError {
          them as a vector `s[n]` of the gate, and go on with `without_row_scales`"
     )]
     RowsScaled,
-    /// Weights of a format without a repacked order.
-    #[error(
-        "weights in {format} have no repacked order of bits: nvfp4 and mxfp4 have one, and others are read as they are"
-    )]
+    /// The weights' format has no repacked form.
+    #[error("{format} weights cannot be repacked, only nvfp4 and mxfp4 ones: upload these without repacking")]
     NotRepacked {
         /// Their format.
         format: OperandFormat,

@@ -223,8 +223,9 @@ impl<'a> Weight<'a> {
         Ok(Matrix::new(format, self.rows, self.k, codes, scales, self.tensor_scale)?)
     }
 
-    /// The same NVFP4 or MXFP4 weights with the bits of their elements in the order in which Hopper's kernels decode them to bf16
-    /// ([`OperandFormat::repacked`]). Values and scale factors stay as they are. Weights that are repacked are copied.
+    /// Copies NVFP4 or MXFP4 weights `[rows, K]` to the repacked form of their format ([`OperandFormat::repacks`]), which Hopper's
+    /// kernels decode to bf16 with fewer instructions. Values and scale factors do not change. Repacked weights are copied
+    /// unchanged.
     ///
     /// ```
     /// use silumin_codegen::problem::OperandFormat;
@@ -243,33 +244,28 @@ impl<'a> Weight<'a> {
     ///
     /// [`WeightError::NotRepacked`] for weights in other formats; [`WeightError::RowsScaled`] for rows with scales of their own.
     pub fn to_repacked(&self) -> Result<Matrix, WeightError> {
-        let other = || WeightError::NotRepacked { format: self.format };
-        let repacked =
-            if self.format.repacks().is_some() { Some(self.format) } else { self.format.repacked() };
-        self.to_matrix()?.in_order_of(repacked.ok_or_else(other)?).ok_or_else(other)
+        let repacked = self.format.repacked().unwrap_or(self.format);
+        let matrix = self.to_matrix()?.in_order_of(repacked);
+        matrix
+            .filter(|matrix| matrix.format().repacks().is_some())
+            .ok_or(WeightError::NotRepacked { format: self.format })
     }
 
-    /// The same weights in the format that kernels read; `None` if they are in it.
+    /// Converts the weights to MXFP8 or to a repacked format, without scales of rows. `None` if they are in `format` already, or if
+    /// kernels read them unconverted.
     pub(crate) fn converted(&self, format: OperandFormat) -> Result<Option<Matrix>, WeightError> {
-        match format {
-            _ if format == self.format => Ok(None),
-            OperandFormat::Mxfp8 => self.to_mxfp8().map(Some),
-            OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked => {
-                self.without_row_scales().to_repacked().map(Some)
-            }
-            OperandFormat::Nvfp4
-            | OperandFormat::Mxfp4
-            | OperandFormat::Mxfp8E5m2
-            | OperandFormat::E4m3
-            | OperandFormat::E5m2
-            | OperandFormat::Bf16
-            | OperandFormat::F16
-            | OperandFormat::E4m3Vector128
-            | OperandFormat::E4m3Block128 => Ok(None),
+        if format == self.format {
+            Ok(None)
+        } else if format == OperandFormat::Mxfp8 {
+            self.to_mxfp8().map(Some)
+        } else if format.repacks().is_some() {
+            self.without_row_scales().to_repacked().map(Some)
+        } else {
+            Ok(None)
         }
     }
 
-    /// What [`converted`](Self::converted) has made of these weights, with the scales of their rows.
+    /// Views what [`converted`](Self::converted) returned as a weight with this one's scales of rows.
     pub(crate) fn with_elements_of<'m>(&self, matrix: &'m Matrix) -> Result<Weight<'m>, WeightError>
     where
         'a: 'm,

@@ -197,7 +197,7 @@ impl DualGemmInputs {
             return Err(InputsError::Empty(shape));
         }
         let Formats { a, b: wanted, c: output, products } = formats;
-        // Repacked elements are drawn as what they were before: the same values for either.
+        // A repacked format gets the values that the usual format gets.
         let b = wanted.repacks().unwrap_or(wanted);
         checked_elements(a, m, k)?;
         checked_elements(b, n, k)?;

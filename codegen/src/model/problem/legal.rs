@@ -161,7 +161,7 @@ fn why(a: OperandFormat, b: OperandFormat) -> &'static str {
         }
         (OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked, _)
         | (_, OperandFormat::Nvfp4Repacked | OperandFormat::Mxfp4Repacked) => {
-            ": repacked formats are for weights beside bf16; others take nvfp4 and mxfp4 as checkpoints have them"
+            ": repacked formats are for weights beside bf16 activations; use nvfp4 or mxfp4 elsewhere"
         }
         (OperandFormat::E4m3Vector128 | OperandFormat::E4m3Block128, _)
         | (_, OperandFormat::E4m3Vector128 | OperandFormat::E4m3Block128) => {

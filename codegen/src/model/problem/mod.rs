@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn one_instruction_takes_256_bits_of_a_row() {
-        // MMAs take what repacked weights are decoded to.
+        // No MMA takes repacked weights: they are decoded first.
         for format in OperandFormat::ALL.into_iter().filter(|format| format.repacks().is_none()) {
             let spec = format.spec();
             let a = if format == OperandFormat::E4m3Block128 { OperandFormat::E4m3Vector128 } else { format };

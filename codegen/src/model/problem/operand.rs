@@ -138,10 +138,9 @@ pub enum OperandFormat {
     E4m3Vector128,
     /// e4m3, one f32 scale factor for every 128 rows x 128 elements: weights of DeepSeek-V3 and of Qwen3-FP8.
     E4m3Block128,
-    /// NVFP4 with the bits of each 16 elements in the order in which a kernel decodes them to bf16: weights, packed anew at
-    /// load. Scale factors are as in [`OperandFormat::Nvfp4`]. See [`OperandFormat::repacks`].
+    /// NVFP4 with the bits of each 16 elements permuted for decoding to bf16 ([`OperandFormat::repacks`]). For weights on Hopper.
     Nvfp4Repacked,
-    /// MXFP4 in the same order of bits.
+    /// MXFP4 with its bits permuted in the same way.
     Mxfp4Repacked,
 }
 
@@ -165,7 +164,12 @@ pub struct FormatSpec {
     /// Elements of K that a row must be a multiple of: TMA wants row strides of 16 bytes, and scale
     /// factors whole blocks. For two formats see [`Formats::k_multiple`](super::Formats::k_multiple).
     pub k_multiple: u32,
+    /// The format with the same elements and scale factors whose bits are in the usual order, if this is a repacked one.
+    pub repacks: Option<OperandFormat>,
 }
+
+const NVFP4: FormatSpec = spec("nvfp4", ElementKind::E2m1, Some(ScaleSpec::NVFP4), ElementKind::F16, 32);
+const MXFP4: FormatSpec = spec("mxfp4", ElementKind::E2m1, Some(ScaleSpec::MX), ElementKind::Bf16, 32);
 
 const fn spec(
     name: &'static str,
@@ -175,7 +179,8 @@ const fn spec(
     k_multiple: u32,
 ) -> FormatSpec {
     let element_bits = element.bits();
-    FormatSpec { name, element, element_bits, scales, mma_k: 256 / element_bits, decoded, k_multiple }
+    let mma_k = 256 / element_bits;
+    FormatSpec { name, element, element_bits, scales, mma_k, decoded, k_multiple, repacks: None }
 }
 
 impl OperandFormat {
@@ -200,8 +205,8 @@ impl OperandFormat {
         use ElementKind as E;
         const MX: Option<ScaleSpec> = Some(ScaleSpec::MX);
         match self {
-            OperandFormat::Nvfp4 => const { &spec("nvfp4", E::E2m1, Some(ScaleSpec::NVFP4), E::F16, 32) },
-            OperandFormat::Mxfp4 => const { &spec("mxfp4", E::E2m1, MX, E::Bf16, 32) },
+            OperandFormat::Nvfp4 => &NVFP4,
+            OperandFormat::Mxfp4 => &MXFP4,
             OperandFormat::Mxfp8 => const { &spec("mxfp8", E::E4m3, MX, E::F16, 32) },
             OperandFormat::Mxfp8E5m2 => const { &spec("mxfp8_e5m2", E::E5m2, MX, E::F16, 32) },
             OperandFormat::E4m3 => const { &spec("e4m3", E::E4m3, None, E::F16, 16) },
@@ -215,37 +220,33 @@ impl OperandFormat {
                 const { &spec("e4m3_128x128", E::E4m3, Some(ScaleSpec::BLOCK128), E::F16, 128) }
             }
             OperandFormat::Nvfp4Repacked => {
-                const { &spec("nvfp4_repacked", E::E2m1, Some(ScaleSpec::NVFP4), E::F16, 32) }
+                &FormatSpec { name: "nvfp4_repacked", repacks: Some(OperandFormat::Nvfp4), ..NVFP4 }
             }
-            OperandFormat::Mxfp4Repacked => const { &spec("mxfp4_repacked", E::E2m1, MX, E::Bf16, 32) },
+            OperandFormat::Mxfp4Repacked => {
+                &FormatSpec { name: "mxfp4_repacked", repacks: Some(OperandFormat::Mxfp4), ..MXFP4 }
+            }
         }
     }
 
-    /// The format that has the same elements and scale factors with the bits of elements as they usually are, if this is a
-    /// repacked one.
+    /// The format with the same elements and scale factors whose bits are in the usual order, if this is a repacked one
+    /// ([`FormatSpec::repacks`]).
     ///
-    /// The order is of each 16 elements of K, 64 bits, in two little-endian words. Word `w` has elements `4 w + j` and
-    /// `4 w + j + 8` for `j` of 0 to 3, one in each half of the word. In a half, bits of `s e1 e0 m` (sign, exponent, mantissa)
-    /// are at 15, 8, 7, 6 for `j = 0`; at 12, 5, 4, 3 for `j = 1`; at 9, 2, 1, 0 for `j = 2`; and at 13, 11, 10, 14 for
-    /// `j = 3`. The first element of a pair is in the lower half, but for `j = 3` in the upper one.
+    /// Repacking permutes the bits of each 16 elements of K: 64 bits, two little-endian words. Word `w` (0 or 1) has four pairs
+    /// of elements, `4 w + j` and `4 w + j + 8` for `j` from 0 to 3. Each half of the word holds one element of each pair: the lower half
+    /// holds the first element, but for `j = 3` the second. These are the bits of an element within its half, for sign `s`,
+    /// exponent `e1 e0` and mantissa `m`:
+    ///
+    /// | j | s | e1 | e0 | m |
+    /// |---|---|---|---|---|
+    /// | 0 | 15 | 8 | 7 | 6 |
+    /// | 1 | 12 | 5 | 4 | 3 |
+    /// | 2 | 9 | 2 | 1 | 0 |
+    /// | 3 | 13 | 11 | 10 | 14 |
     pub const fn repacks(self) -> Option<OperandFormat> {
-        match self {
-            OperandFormat::Nvfp4Repacked => Some(OperandFormat::Nvfp4),
-            OperandFormat::Mxfp4Repacked => Some(OperandFormat::Mxfp4),
-            OperandFormat::Nvfp4
-            | OperandFormat::Mxfp4
-            | OperandFormat::Mxfp8
-            | OperandFormat::Mxfp8E5m2
-            | OperandFormat::E4m3
-            | OperandFormat::E5m2
-            | OperandFormat::Bf16
-            | OperandFormat::F16
-            | OperandFormat::E4m3Vector128
-            | OperandFormat::E4m3Block128 => None,
-        }
+        self.spec().repacks
     }
 
-    /// The repacked format of these elements and scale factors, if there is one.
+    /// The repacked format with the same elements and scale factors, if there is one.
     pub fn repacked(self) -> Option<OperandFormat> {
         OperandFormat::ALL.into_iter().find(|format| format.repacks() == Some(self))
     }

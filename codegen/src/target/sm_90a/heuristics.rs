@@ -18,9 +18,10 @@ use crate::target::fragments::{
     self, COLUMN_LIMIT, WARPGROUP_ROWS, choose_store, settle_store, share_rows, store_rule,
 };
 
-/// Columns of an MMA from which on decoding weights in the order they lie in can pay: of weights as checkpoints have them, and of
-/// repacked ones.
-const LEAST_NATURAL: [u32; 2] = [240, 208];
+/// Columns of an MMA from which on decoding weights in natural order can pay.
+const LEAST_NATURAL: u32 = 240;
+/// The same for repacked weights.
+const LEAST_NATURAL_REPACKED: u32 = 208;
 
 /// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -214,17 +215,19 @@ fn swapped_rows(shape: Shape, columns: u32, sms: u32) -> u32 {
     if 2 * tiles <= u64::from(sms) { 64 } else { 128 }
 }
 
-/// Whether a launch before pays that brings activations into the order of K in which weights of both products are decoded. It takes
-/// some 3 us and more, and its end is waited for; decoding without it takes 1.5 times as many instructions, which the widest MMAs
-/// hide but for 4 % of their time (seen on an H200, of the time with it: 0.96 with 256 columns and a tile an SM, 1.01 with many tiles, 1.035 with
-/// 192 columns, 1.07 with 160, 1.14 with 128; of repacked weights 0.96 with 256 columns, 0.98 with 224, 1.00 with 192, 1.08 with 160).
+/// Whether a launch pays that permutes activations before the kernel that decodes weights. The launch takes 3 us or more. Without
+/// it, decoding takes 1.5 times as many instructions. MMAs of many columns hide most of them. Seen on an H200 with one tile per SM,
+/// the time without the launch is 0.96 of the time with it for 256 columns, 1.035 for 192 and 1.14 for 128. With repacked weights it
+/// is 0.96 for 256, 0.98 for 224, 1.00 for 192 and 1.08 for 160 (decisions 0131 and 0224).
 fn orders_first(problem: &Problem, tile: Tile, config: &Config, arch: Arch) -> bool {
     let shape = problem.shape;
     let tiles = usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n.max(1)).into());
     // Code that shares K through memory, too, leaves too few registers.
     let shares = matches!(config.schedule, Setting::Fixed(Schedule::StreamK | Schedule::SplitK(_)));
-    let [least, least_repacked] = LEAST_NATURAL;
-    let least = if problem.formats.b.repacks().is_some() { least_repacked } else { least };
+    let least = match problem.formats.b.repacks() {
+        Some(_) => LEAST_NATURAL_REPACKED,
+        None => LEAST_NATURAL,
+    };
     tile.m < least || shares || tiles > u64::from(sms(config, arch))
 }
 

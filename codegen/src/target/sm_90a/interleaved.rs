@@ -1,9 +1,9 @@
 //! Decoded weights whose MMAs have rows of both products (`wgmma`): whether, in which tiles, and who computes them.
 //!
 //! What is compared are estimates of an SM's time, in columns of C times tokens times K: those of its MMAs and of decoding what
-//! they meet, and what a schedule adds to them. All constants were fitted to sweeps on an H200, of 16 to 512 tokens by 1,024 to 28,672
-//! features (`benches/gpu --format nvfp4w --knobs ...`), what handing over costs to sweeps with repacked weights (decision 0224);
-//! book/src/measurements.md has what the choices brought.
+//! they meet, and what a schedule adds to them. The constants were fitted to sweeps on an H200: 16 to 512 tokens by 1,024 to 28,672
+//! features (`benches/gpu --format nvfp4w --knobs ...`). `HANDED_OVER` was fitted to sweeps with repacked weights
+//! (`evidence/decoded_tiles.jsonl`, decision 0224).
 
 use crate::arch::Arch;
 use crate::config::{Config, Multicast, Schedule, Setting, Tile};
@@ -25,11 +25,13 @@ const WAVES: u64 = 8;
 
 /// What a launch that brings activations into order costs.
 const ORDERING: u64 = 2_700_000;
-/// What sums on their way to another CTA cost, a token of their tile: handed over by one, for each of [`ROWS`]; collected by the last
-/// of several; sent within a cluster; of separate MMAs, by the next CTA, and by the parts of a tile.
+/// Cost of handing sums over to one other CTA, per token of the tile, for tiles of each of [`ROWS`].
 const HANDED_OVER: [u64; 2] = [400_000, 250_000];
+/// Cost per token where the last of several CTAs collects the sums.
 const COLLECTED: u64 = 250_000;
+/// Cost per token of sending sums within a cluster.
 const SENT: u64 = 50_000;
+/// Cost per token of separate MMAs' sums: handed over with `stream_k`, and added with `split_k`.
 const SEPARATE: u64 = 100_000;
 const SPLIT: u64 = 148_000;
 

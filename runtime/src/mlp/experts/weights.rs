@@ -114,8 +114,8 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Uploads one matrix of each expert, converted if kernels read another format. Products are multiplied by the matrix's scales times `factor`, which are uploaded if
-    /// `scaled`.
+    /// Uploads one matrix of each expert, converted to `format`. Products are multiplied by the matrix's scales times `factor`,
+    /// which are uploaded if `scaled`.
     pub fn upload<'a>(
         device: &Device,
         weights: impl Iterator<Item = Weight<'a>> + Clone,

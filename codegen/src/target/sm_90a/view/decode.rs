@@ -28,13 +28,13 @@
 //! runs beside the pipe for shifts and logic, which is what most of the decoding waits for (seen on an H200: 3 to 5 % of a kernel).
 //! In an f16 the two would overlap, and are shifted apart.
 //!
-//! **Repacked weights.** Weights that were loaded with their bits in another order
-//! ([`OperandFormat::repacks`](crate::problem::OperandFormat::repacks)) take fewer instructions. Besides the multiplication by a scale
-//! factor, a word's first pair takes a mask. The next two take a shift and a mask each. The last, of the bits that are left, takes a
-//! mask, a multiplication and a mask. That is eight for a word, where other weights take twelve, a shift and up to one `prmt`. Pairs are
-//! elements `j` and `j + 8` of a block then, whoever brings activations into order. Where activations stay as they are, a lane takes two
-//! pairs of one word of each 16, with masks and a factor of its own, and two `prmt` make neighbours of them. With their multiplications
-//! that is nine instructions for four elements, where other weights take twelve.
+//! **Repacked weights.** A repacked format ([`OperandFormat::repacks`](crate::problem::OperandFormat::repacks)) needs fewer
+//! instructions. A word has four pairs. The first takes a mask. The second and the third take a shift and a mask each. The fourth
+//! takes a mask, a multiplication and a mask. These are eight instructions per word; other weights take twelve, a shift and up to one
+//! `prmt`. Multiplications by scale factors are not counted. A pair is elements `j` and `j + 8` of a block, so both ways of permuting
+//! activations pair them like that. In natural order, a lane takes two pairs of one word per 16 elements, with its own masks and
+//! factor. Two `prmt` then make pairs of neighbours. These are nine instructions per four elements with the multiplications by scale
+//! factors; other weights take twelve.
 //!
 //! Two neighbouring lanes share a scale factor of MXFP4, a power of two that may be anything a bf16 can be: a scale factor
 //! times 2^126 would overflow. So the numbers of the elements are multiplied first, and are then 1/4 of the elements;
@@ -70,7 +70,7 @@ fn powers_of_two(p: &Plan) -> bool {
 /// Elements of K of a row that four lanes load at a time, 16 bytes each.
 pub(super) const WIDE: u32 = 128;
 
-/// Whether weights have their bits in the order in which they are decoded.
+/// Whether weights are in a repacked format.
 pub(super) fn is_repacked(p: &Plan) -> bool {
     p.problem.formats.b.repacks().is_some()
 }
@@ -89,7 +89,7 @@ pub(crate) enum DecodeLayout {
     Permuted,
     /// The same row of both products, in the order of K they lie in.
     Natural,
-    /// The same of repacked weights.
+    /// As [`Natural`](DecodeLayout::Natural), with repacked weights.
     NaturalRepacked,
 }
 
@@ -133,13 +133,8 @@ pub(crate) struct DecodeView {
     pub element_mask: &'static str,
     /// Whether one multiplication brings both to their places.
     pub multiplies: bool,
-    /// Whether weights are repacked, and then where the bits of a word's last pair are and what brings them to their places.
-    pub repacked: bool,
-    pub left_over_mask: &'static str,
-    pub left_over_factor: u32,
-    /// The same of the second pair.
-    pub second_mask: &'static str,
-    pub second_factor: u32,
+    /// How pairs of repacked weights are decoded.
+    pub repacked: Option<Repacked>,
     /// By how much a scale factor in a half's upper byte is shifted right, and what it is then multiplied with.
     pub scale_shift: u32,
     pub scale_factors: &'static [&'static str],
@@ -157,6 +152,23 @@ pub(crate) struct DecodeView {
     /// How activations get into the same order of K.
     pub order: OrderView,
 }
+
+/// Masks of a pair's bits in both halves of a repacked word, and the factors that bring them to the places of a bf16.
+pub(crate) struct Repacked {
+    pub second_mask: &'static str,
+    pub second_factor: u32,
+    /// The fourth pair is in the word that was rotated for the third.
+    pub fourth_mask: &'static str,
+    pub fourth_factor: u32,
+}
+
+const REPACKED: Repacked = Repacked {
+    second_mask: "0x10381038",
+    second_factor: 1 << 3,
+    fourth_mask: "0x001b001b",
+    // Brings bits 3, 1, 0 and 4 to 15, 8, 7 and 6. No other product of a bit lands there, and none carries.
+    fourth_factor: 1 << 12 | 1 << 7 | 1 << 2,
+};
 
 /// The places of a thread's scale factors in words of four.
 pub(crate) struct Selectors {
@@ -269,7 +281,7 @@ pub(crate) struct DecodeGroup {
     pub pairs: Vec<DecodePair>,
     /// In the order they lie in: what the pairs are multiplied with.
     pub scale_pairs: Vec<ScalePair>,
-    /// Repacked weights in that order.
+    /// Repacked weights in natural order.
     pub blocks: Vec<NaturalBlock>,
     pub steps: Vec<DecodeStep>,
 }
@@ -285,11 +297,13 @@ pub(crate) struct ScalePair {
     pub second: String,
 }
 
-/// 16 elements of a row: two pairs of neighbours of a lane.
+/// What a lane decodes of 16 elements of a row in natural order.
 pub(crate) struct NaturalBlock {
-    /// The word that has them, and the register of their scale factor.
+    /// The lane's word.
     pub codes: String,
+    /// The scale factor's register.
     pub scale: String,
+    /// The registers of two pairs of neighbours.
     pub to: [String; 2],
 }
 
@@ -308,9 +322,8 @@ pub(crate) struct DecodePair {
     pub lower: String,
     pub code_mask: &'static str,
     pub factor: u32,
-    /// Which of its word's four pairs it is.
+    /// Its number among the four pairs of a repacked word, and the register of that word rotated.
     pub of_word: u32,
-    /// The register of a repacked word once it is rotated.
     pub rotated: String,
     pub to: String,
 }
@@ -374,24 +387,28 @@ impl DecodeView {
                         .collect::<Vec<_>>()
                         .join(", "),
                     pairs: (0..16)
-                        .map(|i| match layout {
-                            DecodeLayout::Natural => natural_pair(weights, i / 2, i % 2, place, powers),
+                        .filter_map(|i| match layout {
+                            DecodeLayout::Natural => Some(natural_pair(weights, i / 2, i % 2, place, powers)),
                             DecodeLayout::TwoRows if !is_repacked(p) => {
-                                pair(PAIRED, weights, i / 2, i % 2, place)
+                                Some(pair(PAIRED, weights, i / 2, i % 2, place))
                             }
-                            // Words are taken as they are loaded.
-                            DecodeLayout::TwoRows
-                            | DecodeLayout::Permuted
-                            | DecodeLayout::NaturalRepacked => {
-                                pair(&format!("%codes{set}_"), weights, i / 2, i % 2, place)
+                            // Words need no `prmt` first.
+                            DecodeLayout::TwoRows | DecodeLayout::Permuted => {
+                                Some(pair(&format!("%codes{set}_"), weights, i / 2, i % 2, place))
                             }
+                            DecodeLayout::NaturalRepacked => None,
                         })
                         .collect(),
                     scale_pairs: match layout {
                         DecodeLayout::Natural | DecodeLayout::NaturalRepacked => scale_pairs(block, powers),
                         DecodeLayout::Permuted | DecodeLayout::TwoRows => Vec::new(),
                     },
-                    blocks: (0..8).map(|i| natural_block(weights, i / 2, i % 2, powers)).collect(),
+                    blocks: match layout {
+                        DecodeLayout::NaturalRepacked => {
+                            (0..8).map(|i| natural_block(weights, i / 2, i % 2, powers)).collect()
+                        }
+                        DecodeLayout::Natural | DecodeLayout::Permuted | DecodeLayout::TwoRows => Vec::new(),
+                    },
                     steps: (0..4)
                         .map(|s| DecodeStep {
                             columns_step: p.descriptors.a_blocks[(4 * block + s) as usize],
@@ -422,12 +439,7 @@ impl DecodeView {
             magnitude_mask: if bf16 { "0x01c001c0" } else { "0x0e000e00" },
             element_mask: "0x81c081c0",
             multiplies: bf16 && !is_repacked(p),
-            repacked: is_repacked(p),
-            left_over_mask: "0x001b001b",
-            // Bits 3, 1, 0 and 4 go to 15, 8, 7 and 6; what else there is of them goes to other places.
-            left_over_factor: 1 << 12 | 1 << 7 | 1 << 2,
-            second_mask: "0x10381038",
-            second_factor: 1 << 3,
+            repacked: is_repacked(p).then_some(REPACKED),
             scale_shift: if bf16 && !powers { 4 } else { 1 },
             scale_factors: match (powers, bf16) {
                 (true, _) => &[],
@@ -547,7 +559,7 @@ fn natural_pair(set: u32, j: u32, row: u32, place: u32, powers: bool) -> DecodeP
     }
 }
 
-/// Block `s` of a row in registers of an MMA.
+/// Block `s` of a row.
 fn natural_block(set: u32, s: u32, row: u32, powers: bool) -> NaturalBlock {
     NaturalBlock {
         codes: format!("%codes{}", 4 * row + s),

@@ -28,8 +28,9 @@ pub(crate) struct OrderFirst {
     /// Bytes of a row of the tile, from a block of one of its matrices to the next, of a warp's rows, and of the tile.
     pub span: u32,
     pub block_step: u32,
-    /// Bytes from a row of a matrix to the next of the same block, and from half a row to the other half, as a factor of the lane's
-    /// bits 2 and 1.
+    /// Whether weights are repacked: pairs are eight elements apart, else four.
+    pub repacked: bool,
+    /// What bits 2 and 1 of a lane's number are multiplied with: bytes to the second row of a block, and to the second half of a row.
     pub row_factor: u32,
     pub half_factor: u32,
     pub warp_bytes: u32,
@@ -82,7 +83,7 @@ impl OrderFirst {
             warp_rows,
             span,
             block_step: 32 * matrices,
-            // Eight elements side by side are a row, or the first four of two such eights.
+            repacked: is_repacked(p),
             row_factor: if is_repacked(p) { 4 } else { 2 },
             half_factor: if is_repacked(p) { 4 } else { 8 },
             warp_bytes: warp_rows * span,
