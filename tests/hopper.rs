@@ -80,15 +80,17 @@ fn legal_draws_assemble_and_compute_right_in_order_and_illegal_ones_say_why() {
 fn draws_with_decoded_weights_compute_right_in_order() {
     let ptxas = Ptxas::find().unwrap();
     let wanted = environment("SILUMIN_HOPPER", LEGAL as u64) as usize / 8;
+    let mut drawn = Vec::new();
     for (a, b) in DECODED {
         let usual = FormatNames { a: a.into(), b: b.into(), ..usual() };
         let (points, illegal) =
             points(Arch::Sm90a, &usual, 0, wanted, environment("SILUMIN_LATTICE_SEED", 1));
         assert!(illegal > wanted, "{illegal} illegal draws of {a} x {b} beside {wanted} legal ones");
-        let points = sample::of(points, parts());
-        let faults = silumin_testkit::faults(&points, |_, (_, point)| fault(point, &ptxas, Tracking::Strict));
-        sample::assert_none(&faults, points.len());
+        drawn.extend(points);
     }
+    let points = sample::of(drawn, parts());
+    let faults = silumin_testkit::faults(&points, |_, (_, point)| fault(point, &ptxas, Tracking::Strict));
+    sample::assert_none(&faults, points.len());
 }
 
 /// Tiles and parts of a tile one after the other, and CTAs that share one.

@@ -33,18 +33,20 @@ pub fn turn(parts: usize) -> usize {
     usize::try_from(*SEED % parts.max(1) as u64).unwrap_or_default()
 }
 
-/// The cases of this commit, one in `parts`, each with its index among all.
+/// The cases of this commit, one in `parts`, each with its index among all; one case if there are fewer than `parts`.
 ///
 /// ```
 /// let all: Vec<(usize, char)> = "abcdefgh".chars().enumerate().collect();
 /// let some = silumin_testkit::sample::of("abcdefgh".chars().collect(), 4);
 /// assert!(some.len() == 2 && some.iter().all(|case| all.contains(case)));
+/// let few = silumin_testkit::sample::of("ab".chars().collect(), 4);
+/// assert!(few.len() == 1 && all.contains(&few[0]));
 /// ```
 #[must_use]
 pub fn of<T>(cases: Vec<T>, parts: usize) -> Vec<(usize, T)> {
-    let parts = if full() { 1 } else { parts.max(1) };
+    let parts = if full() { 1 } else { parts.min(cases.len()) };
     let first = turn(parts);
-    cases.into_iter().enumerate().skip(first).step_by(parts).collect()
+    cases.into_iter().enumerate().skip(first).step_by(parts.max(1)).collect()
 }
 
 /// How to judge the same sample again, for a test's message.
