@@ -1,6 +1,7 @@
 //! Launches: arguments, options, and the checks before a run.
 
 use crate::engine::mma::Arithmetic;
+use crate::exec::registers::{GRANULE, OF_AN_SM, share};
 use crate::finding::Report;
 use crate::memory::GlobalMemory;
 use crate::module::Module;
@@ -400,6 +401,15 @@ fn check_shape(program: &Program, launch: &Launch) -> Result<(), LaunchError> {
         && r != cluster
     {
         return bad("cluster", cluster, format!("the kernel requires .reqnctapercluster {r:?}"));
+    }
+    let most = share(OF_AN_SM, 1, product(block) as u32).next_multiple_of(GRANULE);
+    if let Some(each) = program.registers_at_entry(OF_AN_SM)
+        && each > most
+    {
+        let rule = format!(
+            "the kernel starts with {each} registers a thread; an SM has {most} for so large a block: lower .maxnreg"
+        );
+        return bad("block", block, rule);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Barriers of threads, mbarriers, clusters, and what goes wrong with them.
 
-use crate::common::{finding, kernel, parse, run, words};
+use crate::common::{finding, kernel, launch, parse, run, words};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Options, Report, Schedule};
 
 #[test]
@@ -322,4 +322,79 @@ DELAY:
     st.shared::cluster.u32 [%r6], 1;";
     let (report, _) = cluster_run(body, 2, 4, Schedule::Early);
     assert_eq!(report.findings[0].kind, FindingKind::PeerExited);
+}
+
+/// A kernel whose first warpgroup gives registers back and whose second one, of as many warps, takes some.
+fn handed_over(bound: &str, first: &str, second: &str) -> String {
+    let body = format!(
+        "
+    mov.u32 %r1, %tid.x;
+    setp.lt.u32 %p0, %r1, 128;
+    @%p0 bra FIRST;
+    {second}
+    bra DONE;
+FIRST:
+    {first}
+DONE:
+    st.global.u32 [%out], 7;"
+    );
+    kernel(&body).replace("out)\n{", &format!("out) {bound}\n{{"))
+}
+
+fn of_two_warpgroups(text: &str, schedule: Schedule) -> Report {
+    let module = parse(text);
+    let mut memory = GlobalMemory::new();
+    let out = memory.alloc("out", 4);
+    let launch = launch(1, 256, vec![Arg::Pointer(memory.address(&out))]);
+    run(&module, &launch, &memory, &Options { schedule, ..Options::default() })
+}
+
+#[test]
+fn registers_are_waited_for_until_a_warpgroup_gives_them_back() {
+    let (dec, inc) = ("setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 216;");
+    let enough = handed_over(".maxnreg 128 .reqntid 256", dec, inc);
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Starve { warp: 0, seed: 1 }] {
+        let report = of_two_warpgroups(&enough, schedule);
+        assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
+    }
+    // A warpgroup that exits gives all of its registers back.
+    let exits = handed_over(".maxnreg 128 .reqntid 256", "", "setmaxnreg.inc.sync.aligned.u32 256;");
+    assert!(of_two_warpgroups(&exits, Schedule::Early).is_clean());
+    // Nothing bounds the registers: ptxas ignores `setmaxnreg`.
+    let unbound = handed_over(".reqntid 256", dec, "setmaxnreg.inc.sync.aligned.u32 256;");
+    assert!(of_two_warpgroups(&unbound, Schedule::Early).is_clean());
+}
+
+#[test]
+fn registers_that_no_warp_gives_back_are_waited_for_for_ever() {
+    let dec = "setmaxnreg.dec.sync.aligned.u32 40; bar.sync 1, 256;";
+    let inc = "setmaxnreg.inc.sync.aligned.u32 224; bar.sync 1, 256;";
+    for bound in [".maxnreg 128 .reqntid 256", ".maxntid 256 .minnctapersm 2"] {
+        let report = of_two_warpgroups(&handed_over(bound, dec, inc), Schedule::Early);
+        let found = report.findings.iter().find(|f| f.kind == FindingKind::Deadlock);
+        let said = found.unwrap_or_else(|| panic!("{bound}: {:?}", report.findings)).to_string();
+        for part in ["setmaxnreg.inc.sync.aligned.u32 224", "waits for 96 more", "with 128", "setmaxnreg.dec"]
+        {
+            assert!(said.contains(part), "no `{part}` in {said}");
+        }
+    }
+}
+
+#[test]
+fn a_block_with_more_registers_than_an_sm_has_is_refused() {
+    let inc = "setmaxnreg.inc.sync.aligned.u32 256;";
+    let module = parse(&handed_over(".maxnreg 168", "", inc));
+    let refused = |threads| module.check("k", &launch(1, threads, vec![Arg::Pointer(0)]));
+    assert!(refused(384).is_ok());
+    let said = refused(512).unwrap_err().to_string();
+    assert!(said.contains("168 registers") && said.contains("128") && said.contains(".maxnreg"), "{said}");
+}
+
+#[test]
+fn counts_of_registers_are_checked_as_ptxas_checks_them() {
+    for (count, wanted) in [("100", "a multiple of 8"), ("264", "24 to 256"), ("%r1", "constant")] {
+        let text = kernel(&format!("setmaxnreg.inc.sync.aligned.u32 {count};"));
+        let said = silumin_emulator::Module::parse("bad.ptx", &text).unwrap_err().to_string();
+        assert!(said.contains(wanted), "no `{wanted}` in {said}");
+    }
 }

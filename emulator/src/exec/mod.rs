@@ -15,6 +15,7 @@
 //! - `pair`: tensor memory of pairs of CTAs
 //! - `order`: happens-before tracking
 //! - `resident`: clusters that run at a time, and such as wait for others for ever
+//! - `registers`: registers that warps hand over
 //! - `report`: findings
 //! - `room`: host memory, before it is allocated
 //!
@@ -32,6 +33,7 @@ mod order;
 mod pair;
 mod pipe;
 mod queue;
+pub(crate) mod registers;
 mod report;
 mod resident;
 mod results;

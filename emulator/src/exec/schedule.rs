@@ -160,6 +160,7 @@ impl Cluster<'_> {
             Wait::Bulk { groups, read } => self.bulk_done(c, w, g.mask, *groups, *read),
             Wait::Copies { groups } => self.copies_done(c, w, g.mask, *groups),
             Wait::Warpgroup { complete } => self.warpgroup_committed(c, w.index, *complete),
+            Wait::Registers { missing } => self.ctas[c].spare_registers.is_none_or(|spare| spare >= *missing),
         }
     }
 
@@ -341,6 +342,7 @@ impl Cluster<'_> {
             }
         }
         if w.finished() {
+            self.release_registers(c, w);
             self.flush_tmem(c, w);
             // A barrier of the cluster waits for the exit of a warp that has not arrived: as a relaxed arrival.
             let counted = self.ctas[c].cluster_arrived[w.index as usize] != 0;
@@ -581,6 +583,7 @@ impl Cluster<'_> {
             Wait::Warpgroup { complete } => {
                 (2, format!("waits until all warps of its warpgroup have committed {complete} wgmma groups"))
             }
+            Wait::Registers { missing } => (3, self.describe_registers(c, *missing)),
         }
     }
 }

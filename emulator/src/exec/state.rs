@@ -5,6 +5,7 @@ use super::mbarrier::Mbar;
 use super::order::{Released, Tracker, world::Own};
 use super::pair::Pairs;
 use super::queue::Pending;
+use super::registers::OF_AN_SM;
 use super::resident::Spin;
 use crate::engine::collector::Collectors;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
@@ -41,6 +42,8 @@ pub(crate) enum Wait {
     Copies { groups: u32 },
     /// This many `wgmma` groups, committed by all warps of the warpgroup.
     Warpgroup { complete: u32 },
+    /// This many more registers a thread, from the CTA's pool.
+    Registers { missing: u32 },
 }
 
 impl Wait {
@@ -185,6 +188,8 @@ pub(crate) struct Warp {
     /// Lanes that exist.
     pub live: u32,
     pub exited: u32,
+    /// Registers of a thread, in a kernel that hands them over.
+    pub held: u32,
     pub local: Smem,
     /// Registers loaded from undefined memory, or computed from such or from undefined registers. `init` decides; an
     /// entry may be of an earlier value.
@@ -339,6 +344,8 @@ pub(crate) struct Cta {
     pub mbar_span: (u32, u32),
     /// The contents of the collectors. A pair uses those of its even CTA.
     pub collectors: Collectors,
+    /// Registers a thread that warps have given back; `None` in a kernel that does not hand them over.
+    pub spare_registers: Option<u32>,
     /// Tensor-core operations in order of issue.
     pub pipe: VecDeque<super::pipe::PipeOp>,
     /// Lanes that arrived at the cluster barrier, per warp.
@@ -497,6 +504,7 @@ fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
         mbars: Vec::new(),
         mbar_span: (u32::MAX, 0),
         collectors: Collectors::default(),
+        spare_registers: run.program.registers_at_entry(OF_AN_SM).map(|_| 0),
         pipe: VecDeque::new(),
         cluster_arrived: vec![0; count as usize],
     }
@@ -513,6 +521,7 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         groups: vec![Group::new(0, live)],
         live,
         exited: !live,
+        held: p.registers_at_entry(OF_AN_SM).unwrap_or_default(),
         local: Smem::new(p.local_bytes * 32, 0),
         undefined: HashMap::new(),
         returns: Vec::new(),

@@ -61,7 +61,8 @@ impl<'r> Cluster<'r> {
         let p = self.run.program;
         let mut out: Lanes = [0; 32];
         match &inst.op {
-            Op::Nop | Op::SetMaxNreg => {}
+            Op::Nop => {}
+            Op::SetMaxNreg { count, more } => return self.hand_over(x, w, *count, *more),
             Op::Fence(f) => self.track_fence(x, w, *f),
             Op::Alu1 { f, d, a } => {
                 let undefined = self.undefined(x, w, &[*a]);

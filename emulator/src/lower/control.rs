@@ -19,11 +19,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "brkpt", section: "9.7.19.1", lower: |lw, _| done(lw, Op::Nop) },
     Form { form: "pmevent .mask?", section: "9.7.19.3", lower: |lw, _| done(lw, Op::Nop) },
     Form { form: "nanosleep type", section: "9.7.19.2", lower: |lw, _| done(lw, Op::Nop) },
-    Form {
-        form: "setmaxnreg .inc|.dec .sync .aligned type",
-        section: "9.7.19.5",
-        lower: |lw, _| done(lw, Op::SetMaxNreg),
-    },
+    Form { form: "setmaxnreg .inc|.dec .sync .aligned type", section: "9.7.19.5", lower: setmaxnreg },
     Form {
         form: "griddepcontrol .launch_dependents|.wait",
         section: "9.7.13.13",
@@ -55,6 +51,18 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
 fn done(lw: &mut Lower<'_, '_>, op: Op) -> Result<(), String> {
     lw.emit(op);
     Ok(())
+}
+
+fn setmaxnreg(lw: &mut Lower<'_, '_>, c: &Call<'_, '_>) -> Result<(), String> {
+    c.arity(1..=1)?;
+    let count = match c.op(0)? {
+        Operand::Int(count) => u32::try_from(*count).ok(),
+        _ => return Err("setmaxnreg takes a constant count of registers".to_owned()),
+    };
+    let Some(count) = count.filter(|n| (24..=256).contains(n) && n.is_multiple_of(8)) else {
+        return Err("setmaxnreg takes a multiple of 8 registers from 24 to 256".to_owned());
+    };
+    done(lw, Op::SetMaxNreg { count, more: c.mods.has("inc") })
 }
 
 fn label<'t>(op: &Operand<'t>) -> Result<&'t str, String> {

@@ -299,7 +299,13 @@ fn kernel<'m, 't>(
         reqcluster: f.reqnctapercluster,
         min_ctas: f.minnctapersm,
         max_registers: f.maxnreg,
-        hands_registers_over: lw.code.iter().any(|i| matches!(i.op, Op::SetMaxNreg)),
+        hands_registers_over: lw.code.iter().any(|i| matches!(i.op, Op::SetMaxNreg { .. })),
+        most_taken: (lw.code.iter())
+            .filter_map(|i| match i.op {
+                Op::SetMaxNreg { count, more: true } => Some(count),
+                _ => None,
+            })
+            .max(),
         wgmma: lw.code.iter().any(|i| matches!(i.op, Op::Wgmma(_))),
         names: lw.names,
         constants: lw.constants,

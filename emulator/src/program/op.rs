@@ -447,7 +447,10 @@ pub(crate) enum Op {
         hi: Slot,
         first: u8,
     },
-    SetMaxNreg,
+    SetMaxNreg {
+        count: u32,
+        more: bool,
+    },
     WarpMma(Box<WarpMma>),
     /// Moves fragments of `wmma`, whose register layout is the emulator's own.
     WmmaMove(Box<WmmaMove>),

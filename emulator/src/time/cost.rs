@@ -359,7 +359,7 @@ impl Operands {
                 self.r(*at);
                 self.r(*columns);
             }
-            Op::TcRelinquish { .. } | Op::TcWait { .. } | Op::SetMaxNreg => {}
+            Op::TcRelinquish { .. } | Op::TcWait { .. } | Op::SetMaxNreg { .. } => {}
             Op::TcCopy { at, desc, .. } => {
                 self.r(at.base);
                 self.r(*desc);

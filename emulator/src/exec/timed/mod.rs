@@ -21,6 +21,7 @@ mod result;
 mod sm;
 mod warp;
 
+use super::registers::{GRANULE, share};
 use super::state::Cluster;
 use super::{Run, room};
 use crate::launch::{Launch, Options, Schedule, Tracking, dynamic_base, product};
@@ -249,22 +250,18 @@ pub(crate) fn time(
     Ok(world.prediction())
 }
 
-/// Registers of a thread are allocated in multiples of this.
-const REGISTERS: u64 = 8;
-/// Most registers of a thread.
-const MOST_REGISTERS: u64 = 255;
-
 /// Registers of a thread. A kernel with `setmaxnreg` is compiled for `.maxnreg`, or for what `.minnctapersm` CTAs
 /// leave each thread (PTX ISA, setmaxnreg). Other kernels have at least their live registers.
 fn registers_of_a_thread(chip: &Chip, program: &Program, costs: &[Cost], threads: u64) -> u64 {
-    let all = chip.registers.value as u64;
-    let least = u64::from(program.min_ctas.unwrap_or(1).max(1));
-    let shared = (all / (threads * least).max(1)).min(MOST_REGISTERS) / REGISTERS * REGISTERS;
-    let needed = match program.hands_registers_over {
-        true => program.max_registers.map_or(shared, u64::from),
-        false => live_registers(program, costs).min(shared),
-    };
-    needed.next_multiple_of(REGISTERS).max(REGISTERS)
+    let all = chip.registers.value as u32;
+    let needed = program.registers_at_entry(all).map_or_else(
+        || {
+            let shared = share(all, program.min_ctas.unwrap_or(1).max(1), threads as u32);
+            live_registers(program, costs).min(u64::from(shared))
+        },
+        u64::from,
+    );
+    needed.next_multiple_of(u64::from(GRANULE)).max(u64::from(GRANULE))
 }
 
 /// CTAs per SM by registers.
