@@ -2,7 +2,7 @@
 //! bytes of its kernels.
 
 use silumin::codegen::gate::{BUILTINS, builtin_gate};
-use silumin::codegen::problem::{Formats, ProductFormat};
+use silumin::codegen::problem::{Formats, PreactivationFormat};
 use silumin::{Arch, Config, DualGemm, Shape, Spec, dual_gemm};
 
 /// Shapes that every configuration below takes at least one of.
@@ -70,14 +70,20 @@ fn gates_keep_the_names_and_the_order_of_their_author() {
 }
 
 #[test]
-fn kept_products_are_carried() {
-    for (made, products) in [
-        (dual_gemm!(<products = none> silu(A @ B1) * (A @ B2)), None),
-        (dual_gemm!(<products = bf16> silu(A @ B1) * (A @ B2)), Some(ProductFormat::Bf16)),
-        (dual_gemm!(<nvfp4 -> f16, products = f16> silu(A @ B1) * (A @ B2)), Some(ProductFormat::F16)),
-        (dual_gemm!(<products = f32, stages = 2> silu(A @ B1) * (A @ B2)), Some(ProductFormat::F32)),
+fn kept_preactivations_are_carried() {
+    for (made, preactivations) in [
+        (dual_gemm!(<preactivations = none> silu(A @ B1) * (A @ B2)), None),
+        (dual_gemm!(<preactivations = bf16> silu(A @ B1) * (A @ B2)), Some(PreactivationFormat::Bf16)),
+        (
+            dual_gemm!(<nvfp4 -> f16, preactivations = f16> silu(A @ B1) * (A @ B2)),
+            Some(PreactivationFormat::F16),
+        ),
+        (
+            dual_gemm!(<preactivations = f32, stages = 2> silu(A @ B1) * (A @ B2)),
+            Some(PreactivationFormat::F32),
+        ),
     ] {
-        assert_eq!(made.spec().formats, Formats { products, ..Formats::default() });
+        assert_eq!(made.spec().formats, Formats { preactivations, ..Formats::default() });
     }
 }
 

@@ -2,7 +2,7 @@
 //! under schedules that take turns: it assembles without spills, computes right, and orders what it does.
 
 use silumin::codegen::gate::Gate;
-use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
+use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, PreactivationFormat};
 use silumin::codegen::spec::Spec;
 use silumin::runtime::gemm::DualGemm;
 use silumin::verify::inputs::Distribution;
@@ -145,7 +145,7 @@ fn c_with_scale_factors_goes_with_every_side_store_and_strategy() {
             for c in [OutputFormat::Nvfp4, OutputFormat::Mxfp8] {
                 let operand = [OperandFormat::Nvfp4, OperandFormat::Bf16][(turn + place) % 2];
                 let mut formats = Formats::new(operand, operand, c);
-                formats.products = [None, Some(ProductFormat::Bf16)][place % 2];
+                formats.preactivations = [None, Some(PreactivationFormat::Bf16)][place % 2];
                 let mut knobs = knobs.to_vec();
                 if operand == OperandFormat::Bf16 {
                     // A K tile of the same bytes.

@@ -3,7 +3,7 @@
 //! that leave the tensor core every so much of K lose no more than C's rounding.
 
 use silumin::codegen::gate::Gate;
-use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
+use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, PreactivationFormat};
 use silumin::codegen::spec::Spec;
 use silumin::runtime::device::Device;
 use silumin::runtime::gemm::DualGemm;
@@ -135,7 +135,7 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
             for (l, shape) in shapes.into_iter().enumerate() {
                 let c = [OutputFormat::Bf16, OutputFormat::F32, OutputFormat::E4m3][(i + j + l) % 3];
                 let mut formats = Formats::new(E4m3, E4m3, c);
-                formats.products = (i % 3 == 2).then_some(ProductFormat::F32);
+                formats.preactivations = (i % 3 == 2).then_some(PreactivationFormat::F32);
                 // Groups of rows go without some; rows of C may be too odd for TMA.
                 if spec(formats, gate, knobs).plan(shape, Arch::Sm90a).is_ok() {
                     cases.push((formats, gate, shape, *knobs));

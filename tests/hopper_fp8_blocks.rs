@@ -3,7 +3,7 @@
 //! and tiles that cut blocks are refused with a reason.
 
 use silumin::codegen::gate::Gate;
-use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
+use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, PreactivationFormat};
 use silumin::codegen::spec::Spec;
 use silumin::runtime::gemm::DualGemm;
 use silumin::verify::inputs::Distribution;
@@ -91,7 +91,7 @@ fn every_way_to_scale_sums_assembles_and_computes_right() {
     let faults = silumin_testkit::faults(&cases, |_, &(_, (index, knobs))| {
         let swapped = knobs.contains(&("swap_ab", "on"));
         let mut formats = formats(outputs[index % 4]);
-        formats.products = index.is_multiple_of(5).then_some(ProductFormat::F32);
+        formats.preactivations = index.is_multiple_of(5).then_some(PreactivationFormat::F32);
         // N ends inside a tile and inside a block, M inside a tile.
         fault(index, formats, Shape::new(if swapped { 30 } else { 203 }, 272, 896), knobs, &ptxas)
     });

@@ -189,7 +189,7 @@ fn two_devices_in_one_process_share_nothing() {
 fn fewer_rows(device: &Device) {
     let formats = |text: &str| -> Formats {
         let [a, b, c] = <[&str; 3]>::try_from(text.split(' ').collect::<Vec<_>>()).unwrap();
-        Formats { a: a.parse().unwrap(), b: b.parse().unwrap(), c: c.parse().unwrap(), products: None }
+        Formats { a: a.parse().unwrap(), b: b.parse().unwrap(), c: c.parse().unwrap(), preactivations: None }
     };
     let kinds: &[(&str, &[(&str, &str)])] = match device.arch() {
         Arch::Sm90a => &[

@@ -3,7 +3,7 @@
 
 use silumin::codegen::error::explain;
 use silumin::codegen::gate::Product;
-use silumin::codegen::problem::ProductFormat;
+use silumin::codegen::problem::PreactivationFormat;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::Schedule;
 use silumin::runtime::gemm::DualGemm;
@@ -54,10 +54,11 @@ const CASES: &[(&[(&str, &str)], &str)] = &[
     (&[("pdl", "on"), ("strategy", "two_pass")], BY_ROW),
 ];
 
-fn spec(knobs: &[(&str, &str)], gate: &str, c: &str, products: &str, shape: Shape) -> Spec {
+fn spec(knobs: &[(&str, &str)], gate: &str, c: &str, preactivations: &str, shape: Shape) -> Spec {
     let mut file = SpecFile::new(shape);
     file.gate = gate.to_owned();
-    file.formats = FormatNames { c: c.to_owned(), products: products.to_owned(), ..FormatNames::default() };
+    file.formats =
+        FormatNames { c: c.to_owned(), preactivations: preactivations.to_owned(), ..FormatNames::default() };
     for (knob, value) in knobs {
         file.config.set(knob, value).unwrap();
     }
@@ -76,18 +77,20 @@ fn fault(index: usize, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Option<Strin
     let scalars: &[(&str, f32)] = if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.375)] };
     let distribution = if index.is_multiple_of(2) { Distribution::Full } else { Distribution::Benchmark };
     match DualGemm::new(spec.clone()).verify(&device, shape, distribution, index as u64, scalars) {
-        Ok(v) if v.check.pass && v.check.products.len() == 2 => match spec.gate.expr.vectors().is_empty() {
-            true => silumin_testkit::miscounted(&v, &plan).map(|text| format!("{name}: {text}")),
-            // Vectors are no part of the plan.
-            false => None,
-        },
+        Ok(v) if v.check.pass && v.check.preactivations.len() == 2 => {
+            match spec.gate.expr.vectors().is_empty() {
+                true => silumin_testkit::miscounted(&v, &plan).map(|text| format!("{name}: {text}")),
+                // Vectors are no part of the plan.
+                false => None,
+            }
+        }
         Ok(v) => Some(format!("{name}: {}", v.check)),
         Err(error) => Some(format!("{name}: {error}")),
     }
 }
 
 #[test]
-fn products_are_kept_right_under_every_knob() {
+fn preactivations_are_kept_right_under_every_knob() {
     let ptxas = Ptxas::find().unwrap();
     let mut runs = Vec::new();
     for (index, (knobs, gate)) in CASES.iter().enumerate() {
@@ -106,8 +109,8 @@ fn products_are_kept_right_under_every_knob() {
             if has("store", "tma") && !rows.is_multiple_of(16) || *gate == BY_ROW && has("swap_ab", "on") {
                 continue;
             }
-            let products = ["bf16", "f32", "f16"][(index + 2 * turn) % 3];
-            runs.push((spec(knobs, gate, c, products, shape), shape));
+            let preactivations = ["bf16", "f32", "f16"][(index + 2 * turn) % 3];
+            runs.push((spec(knobs, gate, c, preactivations, shape), shape));
         }
     }
     assert!(runs.len() > 3 * CASES.len(), "{} runs", runs.len());
@@ -143,31 +146,44 @@ fn a_pre_activation_is_the_largest_affine_part_of_one_product() {
 fn what_is_kept_is_counted_and_named() {
     let shape = Shape::new(203, 328, 928);
     for strategy in ["interleaved", "sequential", "second_fused", "two_pass"] {
-        let plan = |products: &str| {
-            let spec = spec(&[("strategy", strategy)], PLAIN, "f16", products, shape);
+        let plan = |preactivations: &str| {
+            let spec = spec(&[("strategy", strategy)], PLAIN, "f16", preactivations, shape);
             spec.plan(shape, Arch::Sm100a).unwrap_or_else(|errors| panic!("{}", explain(&errors)))
         };
         let none = plan("none");
-        for (products, bytes) in [("bf16", 2), ("f16", 2), ("f32", 4)] {
-            let kept = plan(products);
+        for (preactivations, bytes) in [("bf16", 2), ("f16", 2), ("f32", 4)] {
+            let kept = plan(preactivations);
             let extra = 2 * bytes * u64::from(shape.m) * u64::from(shape.n);
             assert_eq!(kept.moved_bytes().0, none.moved_bytes().0, "{strategy}");
             assert_eq!(kept.moved_bytes().1, none.moved_bytes().1 + extra, "{strategy}");
             assert_eq!(kept.problem.compulsory_bytes(), none.problem.compulsory_bytes() + extra);
-            assert!(kept.to_string().contains(&format!("-> f16, products in {products}")), "{kept}");
+            assert!(
+                kept.to_string().contains(&format!("-> f16, pre-activations in {preactivations}")),
+                "{kept}"
+            );
         }
-        assert!(!none.to_string().contains("products in"));
+        assert!(!none.to_string().contains("pre-activations in"));
     }
 }
 
 #[test]
 fn a_kernel_without_them_says_nothing_of_them() {
     let shape = Shape::new(203, 328, 928);
-    let ptx =
-        |products: &str| spec(&[], PLAIN, "f16", products, shape).kernel(shape, Arch::Sm100a).unwrap().ptx;
+    let ptx = |preactivations: &str| {
+        spec(&[], PLAIN, "f16", preactivations, shape).kernel(shape, Arch::Sm100a).unwrap().ptx
+    };
     assert!(!ptx("none").contains("[d1]") && !ptx("none").contains("%kept"));
-    for format in ProductFormat::ALL {
+    for format in PreactivationFormat::ALL {
         let kept = ptx(&format.to_string());
         assert!(kept.contains("[d1]") && kept.contains(".param .u64 d1,") && kept.contains(".param .u64 d2"));
     }
+}
+
+#[test]
+fn files_of_earlier_versions_say_products() {
+    let file = |name: &str| -> SpecFile {
+        toml::from_str(&format!("shape = [1, 64, 64]\n[formats]\n{name} = \"f32\"\n")).unwrap()
+    };
+    assert_eq!(file("products"), file("preactivations"));
+    assert_eq!(file("products").formats.preactivations, "f32");
 }

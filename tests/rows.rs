@@ -19,7 +19,7 @@ fn formats(text: &str) -> Formats {
         a: names[0].parse().unwrap(),
         b: names[1].parse().unwrap(),
         c: names[2].parse().unwrap(),
-        products: kept,
+        preactivations: kept,
     }
 }
 

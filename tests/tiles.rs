@@ -21,7 +21,7 @@ const KNOWN: f64 = 0.85;
 fn formats(names: &str) -> Formats {
     let [a, b, c] = names.split(',').collect::<Vec<_>>()[..] else { panic!("{names}") };
     let operand = |name: &str| name.parse::<OperandFormat>().unwrap();
-    Formats { a: operand(a), b: operand(b), c: c.parse::<OutputFormat>().unwrap(), products: None }
+    Formats { a: operand(a), b: operand(b), c: c.parse::<OutputFormat>().unwrap(), preactivations: None }
 }
 
 /// What `auto` takes for a problem.

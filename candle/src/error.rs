@@ -106,9 +106,9 @@ pub enum Error {
         /// The vector.
         name: String,
     },
-    /// Kept products.
-    #[error("the dual GEMM keeps its products, which no tensor takes: leave them out of its formats")]
-    Products,
+    /// Kept pre-activations.
+    #[error("the dual GEMM keeps its pre-activations, which no tensor takes: leave them out of its formats")]
+    Preactivations,
     /// A residual was given to a block that adds none, or left out.
     #[error(
         "{}",

@@ -217,8 +217,8 @@ impl<'a> Builder<'a> {
             OutputFormat::F32 => DType::F32,
             format => return Err(Error::Output { format }),
         };
-        if formats.products.is_some() {
-            return Err(Error::Products);
+        if formats.preactivations.is_some() {
+            return Err(Error::Preactivations);
         }
         if let Some(vector) = spec.gate.expr.vectors().into_iter().next() {
             return Err(Error::Vector { name: vector.name });

@@ -15,6 +15,7 @@ use crate::measure::{Bench, Counted, entries, predicted};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use silumin::codegen::error::explain;
 use silumin::codegen::spec::SpecFile;
+use silumin::runtime::predict::Chip;
 use silumin::{Arch, Shape};
 use std::process::ExitCode;
 
@@ -199,9 +200,16 @@ pub fn command() -> Command {
             Arg::new("time")
                 .long("time")
                 .value_name("CHIP")
-                .help("chip for the predicted times: b200 or b300")
+                .help(format!("chip for the predicted times: {}", chips().join(", ")))
                 .default_value("b200"),
         )
+}
+
+/// Names of the chips that run the ladder's kernels.
+fn chips() -> Vec<&'static str> {
+    let target = SpecFile::new(Shape::new(1, 1, 1)).arch;
+    let runs = |name: &&str| Chip::named(name).is_ok_and(|chip| chip.runs(&target));
+    Chip::names().filter(runs).collect()
 }
 
 /// Does what the flags say; the exit status.

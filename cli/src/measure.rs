@@ -5,9 +5,11 @@ use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
 use silumin::runtime::gemm::LaunchReport;
-use silumin::runtime::gemm::{DeviceOperands, expected, expected_products, output_scale, upload_vectors};
+use silumin::runtime::gemm::{
+    DeviceOperands, expected, expected_preactivations, output_scale, upload_vectors,
+};
 use silumin::runtime::predict::{Chip, KernelPrediction, TimeOptions, predict};
-use silumin::verify::check::{CheckReport, check_output, check_products};
+use silumin::verify::check::{CheckReport, check_output, check_preactivations};
 use silumin::verify::inputs::DualGemmInputs;
 use silumin::verify::reference::Reference;
 use silumin::verify::toolchain::Ptxas;
@@ -37,7 +39,7 @@ pub struct Bench {
     poison: Vec<(Buffer, Vec<u8>)>,
     reference: Reference,
     /// References of D1 and D2, if the kernel stores them.
-    products: Option<Vec<Reference>>,
+    preactivations: Option<Vec<Reference>>,
     scalars: Vec<(String, f32)>,
 }
 
@@ -63,8 +65,8 @@ impl Bench {
         if formats.c.has_tensor_scale() {
             operands.c_scale = Some(output_scale(&reference));
         }
-        let products = formats.products.map(|_| expected_products(spec, &inputs, &given));
-        let products = products.transpose().map_err(|e| e.to_string())?;
+        let preactivations = formats.preactivations.map(|_| expected_preactivations(spec, &inputs, &given));
+        let preactivations = preactivations.transpose().map_err(|e| e.to_string())?;
         let vectors = upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), &problem, seed), &device);
         let outputs = [Some(&operands.c), operands.sfc.as_ref(), operands.d1.as_ref(), operands.d2.as_ref()];
         let poison = outputs.into_iter().flatten().map(|output| Ok((output.clone(), output.download()?)));
@@ -76,7 +78,7 @@ impl Bench {
             poison: poison.map_err(|e| e.to_string())?,
             operands,
             reference,
-            products,
+            preactivations,
             scalars: scalars.to_vec(),
         })
     }
@@ -98,9 +100,10 @@ impl Bench {
         let launch = kernel.launch(&self.device.stream(), &args).map_err(|e| e.to_string())?;
         let got = self.operands.output().map_err(|e| e.to_string())?;
         let mut report = check_output(&got, &self.reference).map_err(|e| e.to_string())?;
-        let kept = self.operands.products().map_err(|e| e.to_string())?;
-        if let (Some(kept), Some(references)) = (kept, &self.products) {
-            report = report.with_products(check_products(&kept, references).map_err(|e| e.to_string())?);
+        let kept = self.operands.preactivations().map_err(|e| e.to_string())?;
+        if let (Some(kept), Some(references)) = (kept, &self.preactivations) {
+            report = report
+                .with_preactivations(check_preactivations(&kept, references).map_err(|e| e.to_string())?);
         }
         Ok((report, launch))
     }

@@ -8,7 +8,7 @@ use silumin_codegen::config::{
     TmemShape,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, parse};
-use silumin_codegen::problem::{Formats, Operation, ProductFormat, Shape};
+use silumin_codegen::problem::{Formats, Operation, PreactivationFormat, Shape};
 use silumin_codegen::spec::{DEFAULT_GEMM_NAME, DEFAULT_NAME, Spec};
 use syn::parse::{ParseStream, Parser};
 
@@ -170,7 +170,7 @@ fn every_knob_is_read() {
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
          raster = swizzled(4), swap_ab = off, multicast = none, consumers = auto, promotion = auto, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, epilogue_warps = 8, pdl = on, shape = [256, 4_096, 7168],
-         batch = 2, arch = sm_100a, products = bf16> bilinear";
+         batch = 2, arch = sm_100a, preactivations = bf16> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
     let config = Config {
@@ -204,7 +204,7 @@ fn every_knob_is_read() {
     };
     assert_eq!(declaration.spec.config, config);
     assert_eq!(declaration.shape, Some(Shape::new(256, 4096, 7168).batch(2)));
-    assert_eq!(declaration.spec.formats.products, Some(ProductFormat::Bf16));
+    assert_eq!(declaration.spec.formats.preactivations, Some(PreactivationFormat::Bf16));
     let grouped = "<shape = [256, 4_096, 7168], groups = 1_2> (A @ B1) * (A @ B2)";
     assert_eq!(declared(grouped).shape, Some(Shape::new(256, 4096, 7168).grouped(12)));
     let text = text + grouped;
@@ -268,6 +268,18 @@ fn what_knobs_print_is_what_the_brackets_take() {
     let config = declared(&format!("<{text}> silu(A @ B1) * (A @ B2)")).spec.config;
     let again = declared(&format!("<{config}> silu(A @ B1) * (A @ B2)")).spec.config;
     assert_eq!(config, again);
+}
+
+#[test]
+fn old_names_are_read_with_a_warning_under_the_name() {
+    let [old, new] = ["products", "preactivations"]
+        .map(|name| declared(&format!("<{name} = bf16> silu(A @ B1) * (A @ B2)")));
+    assert_eq!(old.spec, new.spec);
+    assert_eq!(old.spec.formats.preactivations, Some(PreactivationFormat::Bf16));
+    assert!(new.notes.is_empty());
+    let notes: Vec<&str> = old.notes.iter().map(|note| note.text.as_str()).collect();
+    assert_eq!(notes, ["`products` is written `preactivations` now"]);
+    brackets_refused("<products = f32, preactivations = f32>", &[("preactivations", &["already"])]);
 }
 
 #[test]
@@ -464,10 +476,10 @@ fn values_are_what_the_knob_takes() {
     brackets_refused("<shape = [1, 2, 3, 4]>", &[("[1, 2, 3, 4]", &["`shape`"])]);
     brackets_refused("<shape = [1, -2, 3]>", &[("[1, -2, 3]", &["`shape`"])]);
     brackets_refused(
-        "<products = e4m3>",
-        &[("e4m3", &["`e4m3` is not what products", "none, f32, bf16, f16"])],
+        "<preactivations = e4m3>",
+        &[("e4m3", &["`e4m3` is not a format of pre-activations", "none, f32, bf16, f16"])],
     );
-    brackets_refused("<products = f32, products = f32>", &[("products", &["already"])]);
+    brackets_refused("<preactivations = f32, preactivations = f32>", &[("preactivations", &["already"])]);
     brackets_refused("<arch = sm_80>", &[("sm_80", &["`sm_80` is not a chip", "sm_100a"])]);
     brackets_refused("<arch = [sm_100a, b200]>", &[("[sm_100a, b200]", &["`b200`"])]);
     let deep = format!("<tile = {}1{}>", "[".repeat(60), "]".repeat(60));

@@ -12,7 +12,7 @@ use silumin_codegen::config::{Config, Setting, Switch};
 use silumin_codegen::error::ConfigError;
 use silumin_codegen::gate::Gate;
 use silumin_codegen::plan::{GateNeeds, validate, validate_gate};
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Problem, ProductFormat, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, PreactivationFormat, Problem, Shape};
 use silumin_codegen::render::{RenderError, render};
 use silumin_codegen::spec::{EmitError, Spec};
 
@@ -63,19 +63,19 @@ fn judged(arch: Arch, formats: &[Formats], cases: u32, wanted: u32) {
     let sides = draws::setting(prop::sample::select(vec![Switch::Off, Switch::On]));
     let configs =
         prop_oneof![config(arch), sides.prop_map(|swap_ab| Config { swap_ab, ..Config::default() }),];
-    let products = vec![None, None, Some(ProductFormat::Bf16)];
+    let preactivations = vec![None, None, Some(PreactivationFormat::Bf16)];
     let shapes = (size(), size(), (1u32..100).prop_map(|k| 32 * k));
     let draws = (
         shapes,
         configs,
         prop::sample::select((0..GATES.len()).collect::<Vec<_>>()),
         prop::sample::select(formats.to_vec()),
-        prop::sample::select(products),
+        prop::sample::select(preactivations),
     );
     let mut runner =
         TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() });
-    let outcome = runner.run(&draws, |((m, n, k), config, gate, formats, products)| {
-        let formats = Formats { products, ..formats };
+    let outcome = runner.run(&draws, |((m, n, k), config, gate, formats, preactivations)| {
+        let formats = Formats { preactivations, ..formats };
         let spec = Spec { formats, config, ..specs[gate].clone() };
         let taken = agree(&spec, Shape::new(m, n, k), arch)?;
         legal.set(legal.get() + u32::from(taken));

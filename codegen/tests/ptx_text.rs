@@ -13,7 +13,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{Config, Switch};
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, PreactivationFormat, Shape};
 use silumin_codegen::spec::Spec;
 use std::collections::HashMap;
 use std::fs;
@@ -65,13 +65,14 @@ fn drawn(arch: Arch) -> Vec<(String, String)> {
         configs,
         prop::sample::select((0..GATES.len()).collect::<Vec<_>>()),
         prop::sample::select(formats),
-        prop::sample::select(vec![None, None, None, Some(ProductFormat::Bf16)]),
+        prop::sample::select(vec![None, None, None, Some(PreactivationFormat::Bf16)]),
     );
     let mut runner = TestRunner::deterministic();
     let mut kernels = Vec::new();
     for _ in 0..40 * DRAWN {
-        let ((m, n, k), config, gate, formats, products) = draws.new_tree(&mut runner).unwrap().current();
-        let spec = Spec { formats: Formats { products, ..formats }, config, ..specs[gate].clone() };
+        let ((m, n, k), config, gate, formats, preactivations) =
+            draws.new_tree(&mut runner).unwrap().current();
+        let spec = Spec { formats: Formats { preactivations, ..formats }, config, ..specs[gate].clone() };
         if let Ok(kernel) = spec.kernel(Shape::new(m, n, k), arch) {
             kernels.push((format!("{arch}_{:03}", kernels.len()), kernel.ptx));
         }

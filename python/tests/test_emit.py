@@ -97,7 +97,7 @@ def test_a_kernel_says_what_it_is(tmp_path):
         ({"config": 4}, "config: an int"),
         ({"a": "bf17"}, "`bf17` is not an operand format"),
         ({"arch": "sm_80"}, "`sm_80` is not a chip"),
-        ({"products": "f8"}, "f8"),
+        ({"preactivations": "f8"}, "f8"),
         ({"batch": 2, "groups": 2}, "leave one out"),
         ({"k": 33}, "(?s)K = 33 is not a multiple.*help"),
         ({"m": 0}, "M = 0"),

@@ -96,7 +96,7 @@ pub fn points(
             let c = draws.output();
             file.formats = FormatNames { a, b, c, ..FormatNames::default() };
         }
-        file.formats.products = draws.pick(&["none", "none", "none", "bf16", "f16", "f32"]).to_owned();
+        file.formats.preactivations = draws.pick(&["none", "none", "none", "bf16", "f16", "f32"]).to_owned();
         let (spec, arch) = file.read().unwrap();
         if let Err(errors) = spec.plan(shape, arch) {
             assert!(!errors.is_empty() && errors.iter().all(|error| !error.hint().is_empty()));

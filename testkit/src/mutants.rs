@@ -42,7 +42,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("nvfp4_out", Shape::new(130, 160, 2080)),
     ("nvfp4_out_tma", Shape::new(130, 160, 2080)),
     ("swapped_nvfp4_out", Shape::new(10, 160, 2400)),
-    ("products", Shape::new(130, 75, 1056)),
+    ("preactivations", Shape::new(130, 75, 1056)),
     ("sequential", Shape::new(130, 72, 1440)),
     ("persistent", Shape::new(300, 200, 1440)),
     ("persistent_pair", Shape::new(300, 200, 1056)),

@@ -456,7 +456,7 @@ pub fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, Layo
         Operand::C => inputs.initial_output_bytes(),
         Operand::Sfc => inputs.initial_output_scales()?.unwrap_or_default(),
         Operand::Offsets => inputs.group_sizes().offset_bytes(),
-        Operand::D1 | Operand::D2 => inputs.initial_product_bytes().unwrap_or_default(),
+        Operand::D1 | Operand::D2 => inputs.initial_preactivation_bytes().unwrap_or_default(),
     })
 }
 

@@ -175,7 +175,7 @@ fn draw(family: &Family, arch: Arch, flags: &Flags, seed: u64) -> Result<Vec<Poi
         let c = if c.is_empty() { output } else { c };
         file.formats = FormatNames { a, b, c, ..FormatNames::default() };
         if family.name == "outputs" {
-            file.formats.products = ["none", "bf16", "f16", "f32"][turn % 4].to_owned();
+            file.formats.preactivations = ["none", "bf16", "f16", "f32"][turn % 4].to_owned();
         }
         let (spec, arch) = file.read()?;
         if spec.plan(shape, arch).is_err() {

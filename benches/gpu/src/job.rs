@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use silumin_codegen::config::Config;
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, PreactivationFormat, Shape};
 use silumin_runtime::tune::{knobs, words};
 use std::path::PathBuf;
 
@@ -76,7 +76,7 @@ pub struct Job {
 }
 
 /// Parses formats: `bf16` or another short name, or `A*B->C` such as `bf16*nvfp4->bf16`; without B it is A's. A
-/// suffix `+f32` keeps the products in f32.
+/// suffix `+f32` keeps the pre-activations in f32.
 pub fn formats(text: &str) -> Result<Formats, String> {
     let (text, kept) = text.trim().split_once('+').unwrap_or((text.trim(), "none"));
     let whole = ALIASES.iter().find(|(name, _)| *name == text).map_or(text, |(_, whole)| whole);
@@ -87,8 +87,8 @@ pub fn formats(text: &str) -> Result<Formats, String> {
     let (a, b) = operands.split_once('*').unwrap_or((operands, operands));
     let operand = |text: &str| text.parse::<OperandFormat>().map_err(|e| format!("--format: {e}"));
     let c: OutputFormat = c.parse().map_err(|e| format!("--format: {e}"))?;
-    let products = ProductFormat::parse_setting(kept).map_err(|e| format!("--format: {e}"))?;
-    Ok(Formats { products, ..Formats::new(operand(a)?, operand(b)?, c) })
+    let preactivations = PreactivationFormat::parse_setting(kept).map_err(|e| format!("--format: {e}"))?;
+    Ok(Formats { preactivations, ..Formats::new(operand(a)?, operand(b)?, c) })
 }
 
 /// Parses a shape: a peer's name, or `MxNxK`; a suffix `:l4` makes it a batch of four, `:g8` eight groups.
@@ -193,7 +193,7 @@ mod tests {
         for (alias, _) in ALIASES {
             assert!(formats(alias).is_ok(), "{alias}");
         }
-        assert_eq!(formats("bf16+f32").unwrap().products, Some(ProductFormat::F32));
+        assert_eq!(formats("bf16+f32").unwrap().preactivations, Some(PreactivationFormat::F32));
         assert!(formats("bf16+int4").is_err());
         assert!(formats("int4").unwrap_err().contains("nvfp4w"));
         assert!(formats("int4->f16").unwrap_err().contains("an operand format"));

@@ -79,7 +79,7 @@ impl Problem {
         };
         let expr = &spec.gate.expr;
         let mut outputs = vec![output("C", formats.c, expr)?];
-        if let Some(kept) = formats.products {
+        if let Some(kept) = formats.preactivations {
             outputs.push(output("D1", kept.as_output(), &expr.pre_activation(Product::First))?);
             outputs.push(output("D2", kept.as_output(), &expr.pre_activation(Product::Second))?);
         }

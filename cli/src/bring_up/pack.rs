@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use silumin::Arch;
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Operand;
-use silumin::codegen::problem::ProductFormat;
+use silumin::codegen::problem::PreactivationFormat;
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::launch_file;
 use silumin_emulator::{LaunchFile, Options as EmulatorOptions, Tracking};
@@ -323,8 +323,8 @@ fn buffer(
     let outputs = [
         (Operand::C, formats.c.name()),
         (Operand::Sfc, "bytes"),
-        (Operand::D1, ProductFormat::setting_name(formats.products)),
-        (Operand::D2, ProductFormat::setting_name(formats.products)),
+        (Operand::D1, PreactivationFormat::setting_name(formats.preactivations)),
+        (Operand::D2, PreactivationFormat::setting_name(formats.preactivations)),
     ];
     let output = outputs.iter().find(|(operand, _)| operand.name() == name);
     let workspace = kernel.launches.iter().flat_map(|launch| &launch.parameters);

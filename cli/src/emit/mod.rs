@@ -141,7 +141,10 @@ fn flags(sweeps: bool) -> Command {
                 .action(ArgAction::SetTrue)
                 .help("also report races that the run does not show; takes several times as long"),
         )
-        .arg(option("time", "CHIP", "chip for the predicted time: b200, b300, h200, h100, jetson_thor, rtx_5090, rtx_pro_6000 or dgx_spark; off for no prediction [default: by --arch]"))
+        .arg(Arg::new("time").long("time").value_name("CHIP").help(format!(
+            "chip for the predicted time: {}; off for no prediction [default: by --arch]",
+            Chip::names().collect::<Vec<_>>().join(", ")
+        )))
         .arg(
             option(
                 "issue",

@@ -7,7 +7,7 @@ use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError, Samples, Value};
 use crate::gate::{BUILTIN_WIDTH, Gate, GateError, gate_code};
 use crate::plan::GateNeeds;
-use crate::problem::{Formats, Groups, Operation, ProductFormat, Shape};
+use crate::problem::{Formats, Groups, Operation, PreactivationFormat, Shape};
 use crate::spec::{Spec, default_name, gate_targets};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -36,11 +36,14 @@ pub const DSL_KNOBS: [Knob; 5] = [
     ),
     entry("arch", "The chips; left out, all of them.", &ARCHES),
     entry(
-        "products",
-        "What the two products are kept in as the gate reads them, D1 and D2; left out, they are not kept.",
-        &PRODUCTS,
+        "preactivations",
+        "Format of the kept pre-activations D1 and D2, the products as the gate reads them; left out, they are not kept.",
+        &PREACTIVATIONS,
     ),
 ];
+
+/// Names of earlier versions, and those of today.
+const OLD_NAMES: [(&str, &str); 1] = [("products", "preactivations")];
 
 const ARCHES: [Value; Arch::ALL.len() + 1] = {
     let mut values = [word("[sm_90a, sm_100a, ...]"); Arch::ALL.len() + 1];
@@ -52,11 +55,11 @@ const ARCHES: [Value; Arch::ALL.len() + 1] = {
     values
 };
 
-const PRODUCTS: [Value; ProductFormat::ALL.len() + 1] = {
-    let mut values = [word(ProductFormat::setting_name(None)); ProductFormat::ALL.len() + 1];
+const PREACTIVATIONS: [Value; PreactivationFormat::ALL.len() + 1] = {
+    let mut values = [word(PreactivationFormat::setting_name(None)); PreactivationFormat::ALL.len() + 1];
     let mut i = 0;
-    while i < ProductFormat::ALL.len() {
-        values[i + 1] = word(ProductFormat::setting_name(Some(ProductFormat::ALL[i])));
+    while i < PreactivationFormat::ALL.len() {
+        values[i + 1] = word(PreactivationFormat::setting_name(Some(PreactivationFormat::ALL[i])));
         i += 1;
     }
     values
@@ -127,7 +130,7 @@ impl Declaration {
         let formats = formats(&brackets, gate.as_ref().ok(), errors);
         let mut knobs = Knobs::read(&brackets, errors);
         knobs.settle_groups(errors);
-        let formats = Formats { products: knobs.products, ..formats };
+        let formats = Formats { preactivations: knobs.preactivations, ..formats };
         if let Some(text) = knobs.config.note(formats) {
             let span = knobs.place("accumulators").span();
             knobs.notes.push(Note { text, constant: OLD_SPELLING, span });
@@ -206,7 +209,7 @@ pub(super) struct Knobs {
     /// What is written beside the shape.
     groups: Groups,
     pub(super) arches: Vec<Arch>,
-    products: Option<ProductFormat>,
+    preactivations: Option<PreactivationFormat>,
     notes: Vec<Note>,
     /// Each written knob and its value; as `formats` those that were named.
     written: Vec<(&'static str, TokenStream)>,
@@ -221,7 +224,7 @@ impl Knobs {
             shape: None,
             groups: Groups::One,
             arches: Arch::ALL.to_vec(),
-            products: None,
+            preactivations: None,
             notes: Vec::new(),
             written: Vec::new(),
             ends: brackets.ends.clone(),
@@ -242,7 +245,9 @@ impl Knobs {
 
     fn set(&mut self, name: &Ident, value: &TokenStream) -> Result<()> {
         let written = name.to_string();
-        let Some(knob) = KNOBS.iter().chain(&DSL_KNOBS).find(|knob| knob.name == written) else {
+        let old = OLD_NAMES.iter().find(|(old, _)| *old == written);
+        let current = old.map_or(written.as_str(), |(_, current)| current);
+        let Some(knob) = KNOBS.iter().chain(&DSL_KNOBS).find(|knob| knob.name == current) else {
             let known = KNOBS.iter().chain(&DSL_KNOBS);
             return Err(Error::new(name.span(), ParseKnobError::unknown_knob(&written, known)));
         };
@@ -251,6 +256,8 @@ impl Knobs {
         }
         self.written.push((knob.name, value.clone()));
         let text = text(value);
+        let renamed = old.map(|_| format!("`{written}` is written `{current}` now"));
+        self.notes.extend(renamed.map(|text| Note { text, constant: OLD_SPELLING, span: name.span() }));
         let note = knob.note(&text).map(|text| Note { text, constant: OLD_SPELLING, span: value.span() });
         self.notes.extend(note);
         let located = |error: &dyn Display| Error::new_spanned(value, error);
@@ -273,8 +280,9 @@ impl Knobs {
                 arches.dedup();
                 self.arches = arches;
             }
-            "products" => {
-                self.products = ProductFormat::parse_setting(&text).map_err(|error| located(&error))?;
+            "preactivations" => {
+                self.preactivations =
+                    PreactivationFormat::parse_setting(&text).map_err(|error| located(&error))?;
             }
             _ => self.config.set(knob.name, &text).map_err(|error| located(&error))?,
         }

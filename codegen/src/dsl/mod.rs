@@ -21,7 +21,7 @@
 //! The gate's own grammar is that of [`gate::parse`](mod@crate::gate::parse), a knob's values are those that
 //! [`Config::set`](crate::config::Config::set) takes. Three entries have knobs' form and are none:
 //! `shape = [M, N, K]` fixes the shape, so that everything is checked while compiling, and
-//! `arch = sm_100a` names the chips, and `products = bf16` keeps what the gate reads. All may be left out,
+//! `arch = sm_100a` names the chips, and `preactivations = bf16` keeps what the gate reads. All may be left out,
 //! brackets included.
 //!
 //! Everything here is plain tokens to plain tokens, so that it can be tested without a compiler;

@@ -3,7 +3,7 @@
 //! for this crate.
 
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
-use crate::problem::{Formats, Groups, ProductFormat, Shape};
+use crate::problem::{Formats, Groups, PreactivationFormat, Shape};
 use crate::spec::Spec;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -44,17 +44,17 @@ fn variant(module: &str, kind: &str, value: &impl Debug) -> TokenStream {
 }
 
 fn formats(formats: &Formats) -> TokenStream {
-    let Formats { a, b, c, products } = formats;
+    let Formats { a, b, c, preactivations } = formats;
     let [a, b] = [a, b].map(|format| variant("problem", "OperandFormat", format));
     let c = variant("problem", "OutputFormat", c);
-    let products = match products {
+    let preactivations = match preactivations {
         None => quote!(::std::option::Option::None),
-        Some(format @ (ProductFormat::F32 | ProductFormat::Bf16 | ProductFormat::F16)) => {
-            let format = variant("problem", "ProductFormat", format);
+        Some(format @ (PreactivationFormat::F32 | PreactivationFormat::Bf16 | PreactivationFormat::F16)) => {
+            let format = variant("problem", "PreactivationFormat", format);
             quote!(::std::option::Option::Some(#format))
         }
     };
-    quote!(::silumin::codegen::problem::Formats { a: #a, b: #b, c: #c, products: #products })
+    quote!(::silumin::codegen::problem::Formats { a: #a, b: #b, c: #c, preactivations: #preactivations })
 }
 
 fn gate(gate: &Gate) -> TokenStream {

@@ -365,7 +365,7 @@ impl Draft<'_> {
             columns_ragged,
             c: Output { staging: self.staging(), ..rows(self.problem.formats.c) },
             matrix: rows(self.problem.formats.matrix()),
-            kept: self.problem.formats.products.map(|format| rows(format.as_output())),
+            kept: self.problem.formats.preactivations.map(|format| rows(format.as_output())),
             // Rows are padded to whole vectors, so that one that starts inside a row is written whole.
             product: self.strategy.stores_products().then(|| Output {
                 element_bits: 32,

@@ -94,8 +94,8 @@ impl Operand {
             Operand::Sfb2 => second && formats.b.spec().scales.is_some(),
             Operand::Sfc => formats.c.scales().is_some(),
             Operand::Offsets => problem.shape.groups.by_rows(),
-            Operand::D1 => formats.products.is_some(),
-            Operand::D2 => second && formats.products.is_some(),
+            Operand::D1 => formats.preactivations.is_some(),
+            Operand::D2 => second && formats.preactivations.is_some(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Operand {
             Operand::C => problem.output_bytes(),
             Operand::Sfc => problem.output_scale_bytes(),
             Operand::Offsets => 4 * (u64::from(problem.shape.groups.count()) + 1),
-            Operand::D1 | Operand::D2 => problem.product_bytes(),
+            Operand::D1 | Operand::D2 => problem.preactivation_bytes(),
         }
     }
 }

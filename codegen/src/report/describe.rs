@@ -119,7 +119,7 @@ impl fmt::Display for Plan {
         if let Some(kept) = e.kept {
             writeln!(
                 f,
-                "products  D1 and D2 kept as the gate reads them, {} bytes a store",
+                "kept      pre-activations D1 and D2, {} bytes a store",
                 if self.swap_ab { kept.element_bits / 8 } else { kept.vector * kept.element_bits / 8 }
             )?;
         }

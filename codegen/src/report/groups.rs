@@ -63,23 +63,23 @@ impl Plan {
         let per_row = |operand: Operand, of: u64| operand.bytes(&self.problem) / of.max(1);
         let blocks = self.problem.shape.row_blocks(128);
         let c = per_row(Operand::C, m.into()) * rows + per_row(Operand::Sfc, 128 * blocks) * padded;
-        let kept_products =
+        let kept_preactivations =
             u64::from(self.problem.operation.products()) * per_row(Operand::D1, m.into()) * rows;
         let product = 4 * rows * u64::from(n.next_multiple_of(4));
         let loops = |passes, b_tiles, products| self.group_loops(&groups, passes, b_tiles, products);
         match self.strategy {
             _ if self.orders_first() => {
-                vec![self.order_traffic(), Traffic { c, kept_products, ..loops(1, 2, 2) }]
+                vec![self.order_traffic(), Traffic { c, kept_preactivations, ..loops(1, 2, 2) }]
             }
-            Strategy::Interleaved => vec![Traffic { c, kept_products, ..loops(1, 2, 2) }],
-            Strategy::Sequential => vec![Traffic { c, kept_products, ..loops(2, 1, 2) }],
-            Strategy::Single => vec![Traffic { c, kept_products, ..loops(1, 1, 1) }],
+            Strategy::Interleaved => vec![Traffic { c, kept_preactivations, ..loops(1, 2, 2) }],
+            Strategy::Sequential => vec![Traffic { c, kept_preactivations, ..loops(2, 1, 2) }],
+            Strategy::Single => vec![Traffic { c, kept_preactivations, ..loops(1, 1, 1) }],
             // Two launches of tiles that are alike; the gate's own kernel is refused.
             Strategy::SecondFused | Strategy::TwoPass => {
                 let gemm = loops(1, 1, 1);
                 vec![
                     Traffic { products_written: product, ..gemm },
-                    Traffic { products_read: product, c, kept_products, ..gemm },
+                    Traffic { products_read: product, c, kept_preactivations, ..gemm },
                 ]
             }
         }

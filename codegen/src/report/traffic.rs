@@ -35,7 +35,7 @@ pub struct Traffic {
     /// C.
     pub c: u64,
     /// D1 and D2, where they are kept.
-    pub kept_products: u64,
+    pub kept_preactivations: u64,
 }
 
 impl Traffic {
@@ -46,7 +46,7 @@ impl Traffic {
 
     /// Bytes written.
     pub fn written(&self) -> u64 {
-        sum([self.permuted, self.products_written, self.partials, self.c, self.kept_products])
+        sum([self.permuted, self.products_written, self.partials, self.c, self.kept_preactivations])
     }
 }
 
@@ -77,26 +77,27 @@ impl Plan {
             return self.traffic_of(&self.problem.shape.even_sizes());
         }
         let c = Operand::C.bytes(&self.problem) + Operand::Sfc.bytes(&self.problem);
-        let kept_products =
-            self.problem.product_bytes().saturating_mul(self.problem.operation.products().into());
+        let kept_preactivations =
+            self.problem.preactivation_bytes().saturating_mul(self.problem.operation.products().into());
         let product = 4 * self.problem.shape.rows() * u64::from(n.next_multiple_of(4));
         match self.strategy {
             _ if self.orders_first() => {
-                vec![self.order_traffic(), Traffic { c, kept_products, ..self.operands(1, 2, 2) }]
+                vec![self.order_traffic(), Traffic { c, kept_preactivations, ..self.operands(1, 2, 2) }]
             }
-            Strategy::Interleaved => vec![Traffic { c, kept_products, ..self.operands(1, 2, 2) }],
-            Strategy::Sequential => vec![Traffic { c, kept_products, ..self.operands(2, 1, 2) }],
-            Strategy::Single => vec![Traffic { c, kept_products, ..self.operands(1, 1, 1) }],
+            Strategy::Interleaved => vec![Traffic { c, kept_preactivations, ..self.operands(1, 2, 2) }],
+            Strategy::Sequential => vec![Traffic { c, kept_preactivations, ..self.operands(2, 1, 2) }],
+            Strategy::Single => vec![Traffic { c, kept_preactivations, ..self.operands(1, 1, 1) }],
             Strategy::SecondFused => {
                 let gemm = self.operands(1, 1, 1);
                 vec![
                     Traffic { products_written: product, ..gemm },
-                    Traffic { products_read: product, c, kept_products, ..gemm },
+                    Traffic { products_read: product, c, kept_preactivations, ..gemm },
                 ]
             }
             Strategy::TwoPass => {
                 let gemm = Traffic { products_written: product, ..self.operands(1, 1, 1) };
-                let gate = Traffic { products_read: 2 * product, c, kept_products, ..Traffic::default() };
+                let gate =
+                    Traffic { products_read: 2 * product, c, kept_preactivations, ..Traffic::default() };
                 vec![gemm, gemm, gate]
             }
         }

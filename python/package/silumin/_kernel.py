@@ -56,7 +56,7 @@ class _Request:
     a: str
     b: str
     c: str
-    products: str
+    preactivations: str
     batch: Optional[int]
     groups: Optional[int]
     name: Optional[str]
@@ -252,7 +252,7 @@ def emit(
     a: str = "auto",
     b: str = "auto",
     c: str = "auto",
-    products: Optional[str] = None,
+    preactivations: Optional[str] = None,
     batch: Optional[int] = None,
     groups: Optional[int] = None,
     name: Optional[str] = None,
@@ -265,7 +265,7 @@ def emit(
         m, n, k: rows of A and C, columns of C, and the summed dimension. A is [m, k], B1 and B2 are [n, k], all row-major.
         arch: sm_90a, sm_100a, sm_100f, sm_103a, sm_110a, sm_120a or sm_121a.
         a, b, c: formats of A, of B1 and B2, and of C; "auto" is what the chip is usually fed.
-        products: format in which both products are kept: "f32", "bf16" or "f16".
+        preactivations: format in which the pre-activations are kept: "f32", "bf16" or "f16".
         batch: matrices of a batch.
         groups: groups that share the rows out, such as experts.
         name: what the kernel's name starts with.
@@ -286,7 +286,7 @@ def emit(
         a=a,
         b=b,
         c=c,
-        products="none" if products is None else str(products),
+        preactivations="none" if preactivations is None else str(preactivations),
         batch=None if batch is None else integer(batch, "batch", 0, half),
         groups=None if groups is None else integer(groups, "groups", 0, half),
         name=None if name is None else str(name),

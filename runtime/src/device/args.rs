@@ -46,7 +46,7 @@ pub struct Args<'a> {
     /// scale factor times this.
     pub c_scale: Option<f32>,
     /// D1, `[M, N]`: product 1 as the gate reads it, if it is kept
-    /// ([`ProductFormat`](silumin_codegen::problem::ProductFormat)). The kernel writes all of it and reads none.
+    /// ([`PreactivationFormat`](silumin_codegen::problem::PreactivationFormat)). The kernel writes all of it and reads none.
     pub d1: Option<&'a Buffer>,
     /// D2, `[M, N]`: product 2 as the gate reads it, if it is kept.
     pub d2: Option<&'a Buffer>,
@@ -115,8 +115,8 @@ impl<'a> Args<'a> {
     /// gate has a kernel of its own (`two_pass`). An item is a tile, or those that a cluster computes together.
     ///
     /// `a` has these rows, or all of the kernel's, of which the last do not matter: Hopper reads rows that a buffer has faster than
-    /// rows that it lacks. C, its scale factors, kept products, A's scale factors and vectors along M keep the kernel's size. What C,
-    /// its scale factors and kept products hold from row `rows` on is meaningless; it may be what was there before. A's scale factors and
+    /// rows that it lacks. C, its scale factors, kept pre-activations, A's scale factors and vectors along M keep the kernel's size. What C,
+    /// its scale factors and kept pre-activations hold from row `rows` on is meaningless; it may be what was there before. A's scale factors and
     /// vectors along M are still read in the last tile. Only for one matrix, not for batches or groups of rows.
     #[must_use]
     pub fn rows(self, rows: u32) -> Self {
@@ -149,7 +149,7 @@ impl<'a> Args<'a> {
 
     /// Sets the buffers of D1 and D2.
     #[must_use]
-    pub fn products(self, d1: &'a Buffer, d2: &'a Buffer) -> Self {
+    pub fn preactivations(self, d1: &'a Buffer, d2: &'a Buffer) -> Self {
         Args { d1: Some(d1), d2: Some(d2), ..self }
     }
 

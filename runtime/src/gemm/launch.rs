@@ -291,7 +291,7 @@ fn scalar(gate: &Gate, given: &[(&str, f32)], name: &str) -> Result<f32, LaunchE
 mod tests {
     use super::*;
     use silumin_codegen::arch::Arch;
-    use silumin_codegen::problem::{Formats, OperandFormat, Problem, ProductFormat, Shape};
+    use silumin_codegen::problem::{Formats, OperandFormat, PreactivationFormat, Problem, Shape};
     use silumin_codegen::spec::Spec;
 
     /// 130 x 1001 x 1056: every tensor of another size than its neighbours', scales padded.
@@ -391,7 +391,7 @@ mod tests {
 
     /// Every tensor there is.
     const BLOCK_SCALED: Formats = Formats {
-        products: Some(ProductFormat::Bf16),
+        preactivations: Some(PreactivationFormat::Bf16),
         ..Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::Nvfp4)
     };
 
@@ -492,17 +492,17 @@ mod tests {
     #[test]
     fn tensors_are_those_of_the_formats() {
         for c in OutputFormat::ALL {
-            for (a, products) in [
+            for (a, preactivations) in [
                 (OperandFormat::Nvfp4, None),
-                (OperandFormat::Mxfp8, Some(ProductFormat::F32)),
-                (OperandFormat::Bf16, Some(ProductFormat::F16)),
+                (OperandFormat::Mxfp8, Some(PreactivationFormat::F32)),
+                (OperandFormat::Bf16, Some(PreactivationFormat::F16)),
             ] {
-                let formats = Formats { products, ..Formats::new(a, a, c) };
+                let formats = Formats { preactivations, ..Formats::new(a, a, c) };
                 let setup = Setup::in_formats(formats);
                 let problem = setup.kernel.kernel().problem;
                 setup.arguments(&[]).unwrap();
                 let scaled = a.spec().scales.is_some();
-                let kept = if products.is_some() { 2 } else { 0 };
+                let kept = if preactivations.is_some() { 2 } else { 0 };
                 let expected = 4 + if scaled { 3 } else { 0 } + usize::from(c.scales().is_some()) + kept;
                 assert_eq!(setup.present().len(), expected);
                 use Operand::{D1, D2, Sfa, Sfb1, Sfb2, Sfc};
@@ -555,7 +555,7 @@ mod tests {
             .scales(args.sfa.unwrap(), args.sfb1.unwrap(), args.sfb2.unwrap())
             .output_scales(args.sfc.unwrap())
             .output_scale(0.5)
-            .products(args.d1.unwrap(), args.d2.unwrap())
+            .preactivations(args.d1.unwrap(), args.d2.unwrap())
             .scalars(&[("x", 1.0)]);
         assert_eq!(format!("{built:?}"), format!("{args:?}"));
         assert_eq!(args.given().map(|(operand, _)| operand).collect::<Vec<_>>(), setup.present());

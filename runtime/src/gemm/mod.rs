@@ -17,7 +17,7 @@ pub(crate) use launch::Module;
 pub(crate) use sample::{Expectation, Sample};
 pub use vectors::upload_vectors;
 pub use verify::{
-    DeviceOperands, Verification, VerifyError, expected, expected_products, expected_with, output_scale,
+    DeviceOperands, Verification, VerifyError, expected, expected_preactivations, expected_with, output_scale,
 };
 
 use std::sync::Arc;

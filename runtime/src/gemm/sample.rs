@@ -11,11 +11,11 @@ use silumin_codegen::problem::{Groups, OutputFormat, Problem};
 use silumin_codegen::spec::Spec;
 use silumin_verify::vectors::GateVectors;
 
-use super::verify::{expected_by, expected_products_by, kept_products, tensor_core};
+use super::verify::{expected_by, expected_preactivations_by, kept_preactivations, tensor_core};
 use super::{DeviceOperands, VerifyError};
 use silumin_formats::Matrix;
 use silumin_formats::layout::{blocked_len, blocked_offset};
-use silumin_verify::check::{CheckReport, check_bounded, check_output, check_products};
+use silumin_verify::check::{CheckReport, check_bounded, check_output, check_preactivations};
 use silumin_verify::inputs::DualGemmInputs;
 use silumin_verify::output::Output;
 use silumin_verify::reference::{Accumulation, Operand, Reference, gated};
@@ -171,7 +171,7 @@ pub(crate) struct Expectation {
     sample: Option<Sample>,
     accumulation: Option<Accumulation>,
     c: Reference,
-    products: Option<Vec<Reference>>,
+    preactivations: Option<Vec<Reference>>,
 }
 
 impl Expectation {
@@ -192,29 +192,33 @@ impl Expectation {
             _ => Some(narrow.unwrap_or(wide)),
         };
         let of_products = narrow.unwrap_or(wide);
-        let kept = inputs.formats().products.is_some();
+        let kept = inputs.formats().preactivations.is_some();
         let expr = &spec.gate.expr;
         let drawn = GateVectors::draw(&expr.vectors(), &inputs.problem(), inputs.seed());
-        let (c, products) = match &sample {
+        let (c, preactivations) = match &sample {
             None => {
                 let c = expected_by(spec, inputs, scalars, &drawn, of_c)?;
-                (c, kept.then(|| expected_products_by(spec, inputs, scalars, of_products)).transpose()?)
+                (
+                    c,
+                    kept.then(|| expected_preactivations_by(spec, inputs, scalars, of_products))
+                        .transpose()?,
+                )
             }
             Some(sample) => {
                 super::launch::check_scalars(&spec.gate, scalars)?;
                 let of = |expr: &Expr, sums| sample.evaluate(expr, inputs, scalars, sums, &drawn);
                 let product = |which| of(&expr.pre_activation(which), Some(of_products));
-                let products = match kept {
+                let preactivations = match kept {
                     true => {
-                        let kept = kept_products(inputs.problem().operation).iter();
+                        let kept = kept_preactivations(inputs.problem().operation).iter();
                         Some(kept.map(|which| product(*which)).collect::<Result<_, _>>()?)
                     }
                     false => None,
                 };
-                (of(expr, of_c)?, products)
+                (of(expr, of_c)?, preactivations)
             }
         };
-        Ok(Self { sample, accumulation: narrow, c, products })
+        Ok(Self { sample, accumulation: narrow, c, preactivations })
     }
 
     /// Whether the results are for kernels that sum in this way.
@@ -229,8 +233,8 @@ impl Expectation {
 
     /// Compares a kernel's outputs with the expected results.
     pub fn judge(&self, operands: &DeviceOperands) -> Result<CheckReport, VerifyError> {
-        let (got, products) = match &self.sample {
-            None => (operands.output()?, operands.products()?),
+        let (got, preactivations) = match &self.sample {
+            None => (operands.output()?, operands.preactivations()?),
             Some(sample) => {
                 let Problem { shape, formats, operation: _ } = operands.problem();
                 let n = shape.n as usize;
@@ -241,21 +245,23 @@ impl Expectation {
                     sample.pick(n, format, &buffer.download()?, &[], 1.0)
                 };
                 let kept = [&operands.d1, &operands.d2].into_iter().flatten();
-                let products: Option<Vec<Output>> = match formats.products {
+                let preactivations: Option<Vec<Output>> = match formats.preactivations {
                     Some(format) => {
                         Some(kept.map(|d| product(d, format.as_output())).collect::<Result<_, _>>()?)
                     }
                     None => None,
                 };
-                (c, products)
+                (c, preactivations)
             }
         };
         let report = match self.accumulation {
             None => check_output(&got, &self.c)?,
             Some(_) => check_bounded(&got, &self.c)?,
         };
-        Ok(match (products, &self.products) {
-            (Some(kept), Some(references)) => report.with_products(check_products(&kept, references)?),
+        Ok(match (preactivations, &self.preactivations) {
+            (Some(kept), Some(references)) => {
+                report.with_preactivations(check_preactivations(&kept, references)?)
+            }
             _ => report,
         })
     }
@@ -267,7 +273,7 @@ mod tests {
     use crate::device::Device;
     use crate::gemm::DualGemm;
     use silumin_codegen::arch::Arch;
-    use silumin_codegen::problem::{Formats, OperandFormat, ProductFormat, Shape};
+    use silumin_codegen::problem::{Formats, OperandFormat, PreactivationFormat, Shape};
     use silumin_verify::inputs::Distribution;
 
     const SHAPE: Shape = Shape::new(150, 192, 256);
@@ -316,8 +322,8 @@ mod tests {
 
     #[test]
     fn samples_of_every_kind_of_output_are_right_and_see_what_is_wrong() {
-        let kept = Some(ProductFormat::F32);
-        for (c, products) in [
+        let kept = Some(PreactivationFormat::F32);
+        for (c, preactivations) in [
             (OutputFormat::F16, None),
             (OutputFormat::Bf16, kept),
             (OutputFormat::F32, None),
@@ -325,7 +331,8 @@ mod tests {
             (OutputFormat::Nvfp4, None),
             (OutputFormat::Mxfp8, kept),
         ] {
-            let formats = Formats { products, ..Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, c) };
+            let formats =
+                Formats { preactivations, ..Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, c) };
             let inside = |sample: &Sample| Some((sample.rows[1], sample.columns[1]));
             assert_eq!(judged(formats, 1e6, inside), (true, false), "{c}");
             assert_eq!(judged(formats, 1e18, |_| None), (true, true), "{c}, all of it");

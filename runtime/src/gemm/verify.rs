@@ -17,7 +17,7 @@ use crate::device::{Buffer, Device, DeviceError};
 use silumin_formats::groups::GroupSizes;
 use silumin_formats::layout::{LayoutError, blocked_len};
 use silumin_formats::{e2m1, e4m3};
-use silumin_verify::check::{CheckError, CheckReport, check_bounded, check_output, check_products};
+use silumin_verify::check::{CheckError, CheckReport, check_bounded, check_output, check_preactivations};
 use silumin_verify::inputs::{Distribution, DualGemmInputs, InputsError};
 use silumin_verify::output::{Output, OutputError};
 use silumin_verify::reference::{Accumulation, Reference, ReferenceError, Rows, gated};
@@ -112,7 +112,7 @@ impl DeviceOperands {
         let offsets = problem.shape.groups.by_rows().then(|| device.upload(&sizes.offset_bytes()));
         let second = Operand::B2.present(&problem);
         let sfc = inputs.initial_output_scales()?.map(|scales| device.upload(&scales)).transpose()?;
-        let product = || inputs.initial_product_bytes().map(|bytes| device.upload(&bytes)).transpose();
+        let product = || inputs.initial_preactivation_bytes().map(|bytes| device.upload(&bytes)).transpose();
         Ok(Self {
             a: device.upload(inputs.a.codes())?,
             b1: device.upload(inputs.b1.codes())?,
@@ -220,9 +220,9 @@ impl DeviceOperands {
     /// # Errors
     ///
     /// As [`DeviceOperands::output`].
-    pub fn products(&self) -> Result<Option<Vec<Output>>, VerifyError> {
+    pub fn preactivations(&self) -> Result<Option<Vec<Output>>, VerifyError> {
         let Problem { shape, formats, operation: _ } = self.problem;
-        let Some(format) = formats.products else { return Ok(None) };
+        let Some(format) = formats.preactivations else { return Ok(None) };
         let product = |buffer: &Buffer| -> Result<Output, VerifyError> {
             let (n, format) = (shape.n as usize, format.as_output());
             let codes = self.used(buffer, format.bits())?;
@@ -289,21 +289,21 @@ pub(super) fn expected_by(
     evaluated(&gate.expr, inputs, scalars, &vectors, accumulation)
 }
 
-/// The reference of D1, and of D2 unless it is a GEMM, with bounds: see [`ProductFormat`](silumin_codegen::problem::ProductFormat). The
+/// The reference of D1, and of D2 unless it is a GEMM, with bounds: see [`PreactivationFormat`](silumin_codegen::problem::PreactivationFormat). The
 /// vectors are those of [`expected`].
 ///
 /// # Errors
 ///
 /// A scalar of the gate that is missing, unknown or given twice.
-pub fn expected_products(
+pub fn expected_preactivations(
     spec: &Spec,
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
 ) -> Result<Vec<Reference>, VerifyError> {
-    expected_products_by(spec, inputs, scalars, tensor_core(inputs, Arch::Sm100a)?)
+    expected_preactivations_by(spec, inputs, scalars, tensor_core(inputs, Arch::Sm100a)?)
 }
 
-pub(super) fn expected_products_by(
+pub(super) fn expected_preactivations_by(
     spec: &Spec,
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
@@ -315,11 +315,11 @@ pub(super) fn expected_products_by(
     let of = |product| {
         evaluated(&gate.expr.pre_activation(product), inputs, scalars, &vectors, Some(accumulation))
     };
-    kept_products(inputs.problem().operation).iter().map(|product| of(*product)).collect()
+    kept_preactivations(inputs.problem().operation).iter().map(|product| of(*product)).collect()
 }
 
 /// The products that a kernel can keep.
-pub(super) const fn kept_products(operation: Operation) -> &'static [Product] {
+pub(super) const fn kept_preactivations(operation: Operation) -> &'static [Product] {
     match operation {
         Operation::DualGemm => &[Product::First, Product::Second],
         Operation::Gemm => &[Product::First],
@@ -373,7 +373,7 @@ fn evaluated(
 impl LoadedKernel {
     /// Runs the kernel on seeded operands and vectors and compares every element of C with the reference: f16 with
     /// the tolerance of the public benchmark, other formats by [`check_output`], and sums that lose bits in Hopper's
-    /// tensor cores by [`check_bounded`]. If the products are kept, D1 and D2 are compared too ([`check_products`]).
+    /// tensor cores by [`check_bounded`]. If the pre-activations D1 and D2 are kept, they are compared too ([`check_preactivations`]).
     /// Outputs are poisoned before the launch. If C has a scale of the whole tensor, it is the one that uses the
     /// format's range best.
     ///
@@ -434,9 +434,9 @@ impl LoadedKernel {
             None => check_output(&got, &reference)?,
             Some(_) => check_bounded(&got, &reference)?,
         };
-        if let Some(kept) = operands.products()? {
-            let references = expected_products_by(spec, inputs, scalars, narrow.unwrap_or(wide))?;
-            check = check.with_products(check_products(&kept, &references)?);
+        if let Some(kept) = operands.preactivations()? {
+            let references = expected_preactivations_by(spec, inputs, scalars, narrow.unwrap_or(wide))?;
+            check = check.with_preactivations(check_preactivations(&kept, &references)?);
         }
         Ok(Verification { check, launch })
     }

@@ -23,7 +23,7 @@ impl LoadedKernel {
         b2: &'a Matrix<impl Element>,
         c: &'a Matrix<impl Element>,
     ) -> Result<Args<'a>, TensorError> {
-        self.check_products(true)?;
+        self.check_preactivations(true)?;
         self.check_matrix(Operand::B2, b2)?;
         self.check_scale(a, Operand::B2, b2)?;
         let args = self.gemm_part(a, b1, c)?;
@@ -41,7 +41,7 @@ impl LoadedKernel {
         b: &'a Matrix<impl Element>,
         c: &'a Matrix<impl Element>,
     ) -> Result<Args<'a>, TensorError> {
-        self.check_products(false)?;
+        self.check_preactivations(false)?;
         self.gemm_part(a, b, c)
     }
 
@@ -73,7 +73,7 @@ impl LoadedKernel {
         })
     }
 
-    fn check_products(&self, dual: bool) -> Result<(), TensorError> {
+    fn check_preactivations(&self, dual: bool) -> Result<(), TensorError> {
         let has_two = self.kernel().problem.operation == Operation::DualGemm;
         match has_two == dual {
             true => Ok(()),

@@ -138,7 +138,7 @@ impl Bench {
         if let (Some(sfc), Some(scales)) = (&set.sfc, self.inputs.initial_output_scales()?) {
             sfc.write(&scales)?;
         }
-        if let Some(bytes) = self.inputs.initial_product_bytes() {
+        if let Some(bytes) = self.inputs.initial_preactivation_bytes() {
             for kept in [&set.d1, &set.d2].into_iter().flatten() {
                 kept.write(&bytes)?;
             }

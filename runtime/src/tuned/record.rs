@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use silumin_codegen::config::Config;
 use silumin_codegen::gate::Gate;
-use silumin_codegen::problem::{Formats, Groups, Problem, ProductFormat, Shape};
+use silumin_codegen::problem::{Formats, Groups, PreactivationFormat, Problem, Shape};
 use silumin_codegen::spec::{DEFAULT_NAME, Spec};
 use thiserror::Error;
 
@@ -26,7 +26,7 @@ pub struct TuningKey {
     pub device: DeviceFacts,
     /// The problem's shape.
     pub shape: Shape,
-    /// Names of the formats of A, B and C, and of the kept products (`none` if not kept).
+    /// Names of the formats of A, B and C, and of the kept pre-activations (`none` if not kept).
     pub formats: [String; 4],
     /// The gate, with standard operand names.
     pub gate: String,
@@ -38,9 +38,13 @@ impl TuningKey {
     /// The key of a dual GEMM for a shape on a device.
     #[must_use]
     pub fn of(device: DeviceFacts, spec: &Spec, shape: Shape) -> Self {
-        let Formats { a, b, c, products } = spec.formats;
-        let names =
-            [a.to_string(), b.to_string(), c.to_string(), ProductFormat::setting_name(products).to_owned()];
+        let Formats { a, b, c, preactivations } = spec.formats;
+        let names = [
+            a.to_string(),
+            b.to_string(),
+            c.to_string(),
+            PreactivationFormat::setting_name(preactivations).to_owned(),
+        ];
         let base = difference(&spec.config, &Config::default());
         Self { device, shape, formats: names, gate: spec.gate.expr.to_string(), base }
     }
@@ -128,7 +132,8 @@ struct ProblemBody {
     a: String,
     b: String,
     c: String,
-    products: String,
+    #[serde(alias = "products")]
+    preactivations: String,
     gate: String,
 }
 
@@ -178,14 +183,14 @@ pub(crate) fn code_of(
 impl TuningEntry {
     /// The line, without its end.
     pub(super) fn encode(&self) -> String {
-        let TuningKey { device, shape, formats: [a, b, c, products], gate, base } = self.key.clone();
+        let TuningKey { device, shape, formats: [a, b, c, preactivations], gate, base } = self.key.clone();
         let (batch, groups) = match shape.groups {
             Groups::One => (None, None),
             Groups::Batch(count) => (Some(count), None),
             Groups::Rows(count) => (None, Some(count)),
         };
         let problem =
-            ProblemBody { shape: [shape.m, shape.n, shape.k], batch, groups, a, b, c, products, gate };
+            ProblemBody { shape: [shape.m, shape.n, shape.k], batch, groups, a, b, c, preactivations, gate };
         let DeviceFacts { name, capability, sms, driver } = device;
         let device = DeviceBody { name, capability: [capability.0, capability.1], sms, driver };
         let tried = self.tried;
@@ -215,7 +220,7 @@ impl TuningEntry {
         }
         let contents = |what| RecordError::Contents { what };
         let body: Body = serde_json::from_str(entry.get()).map_err(|_| contents("fields"))?;
-        let ProblemBody { shape: [m, n, k], batch, groups, a, b, c, products, gate } = body.problem;
+        let ProblemBody { shape: [m, n, k], batch, groups, a, b, c, preactivations, gate } = body.problem;
         let shape = match (batch, groups) {
             (None, None) => Shape::new(m, n, k),
             (Some(count), None) => Shape::new(m, n, k).batch(count),
@@ -225,7 +230,7 @@ impl TuningEntry {
         let known = a.parse::<silumin_codegen::problem::OperandFormat>().is_ok()
             && b.parse::<silumin_codegen::problem::OperandFormat>().is_ok()
             && c.parse::<silumin_codegen::problem::OutputFormat>().is_ok()
-            && ProductFormat::parse_setting(&products).is_ok();
+            && PreactivationFormat::parse_setting(&preactivations).is_ok();
         if !known {
             return Err(contents("formats"));
         }
@@ -255,7 +260,7 @@ impl TuningEntry {
         }
         let DeviceBody { name, capability, sms, driver } = body.device;
         let device = DeviceFacts { name, capability: (capability[0], capability[1]), sms, driver };
-        let key = TuningKey { device, shape, formats: [a, b, c, products], gate, base: body.base };
+        let key = TuningKey { device, shape, formats: [a, b, c, preactivations], gate, base: body.base };
         Ok(Self { key, knobs: body.knobs, code, ranked, tried })
     }
 
@@ -273,17 +278,21 @@ impl TuningEntry {
     /// The problem as text.
     #[must_use]
     pub fn problem(&self) -> String {
-        let [a, b, c, products] = &self.key.formats;
-        let kept = if products == "none" { String::new() } else { format!(" and {products} products") };
+        let [a, b, c, preactivations] = &self.key.formats;
+        let kept = match preactivations.as_str() {
+            "none" => String::new(),
+            format => format!(" and {format} pre-activations"),
+        };
         format!("{}, {a} x {b} -> {c}{kept}, {}", self.key.shape, self.key.gate)
     }
 
     /// The problem, if this build knows the formats and the gate.
     #[must_use]
     pub fn as_problem(&self) -> Option<Problem> {
-        let [a, b, c, products] = &self.key.formats;
-        let products = ProductFormat::parse_setting(products).ok()?;
-        let formats = Formats { products, ..Formats::new(a.parse().ok()?, b.parse().ok()?, c.parse().ok()?) };
+        let [a, b, c, preactivations] = &self.key.formats;
+        let preactivations = PreactivationFormat::parse_setting(preactivations).ok()?;
+        let formats =
+            Formats { preactivations, ..Formats::new(a.parse().ok()?, b.parse().ok()?, c.parse().ok()?) };
         let gate: Gate = self.key.gate.parse().ok()?;
         Some(Problem { shape: self.key.shape, formats, operation: gate.expr.operation() })
     }

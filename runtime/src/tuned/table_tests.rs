@@ -271,7 +271,7 @@ proptest! {
     ) {
         let body = serde_json::json!({
             "device": {"name": text, "capability": [9, 0], "sms": 132, "driver": text},
-            "problem": {"shape": [m, n, k], "groups": groups, "a": "bf16", "b": "bf16", "c": "bf16", "products": "none", "gate": text},
+            "problem": {"shape": [m, n, k], "groups": groups, "a": "bf16", "b": "bf16", "c": "bf16", "preactivations": "none", "gate": text},
             "base": "", "knobs": text, "code": code,
             "result": {"ranked": "measured", "us": us, "turns": 3, "verdict": verdict, "tried": 1},
         }).to_string();

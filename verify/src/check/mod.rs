@@ -133,7 +133,7 @@ pub struct CheckReport {
     /// Result for the scale factors; `None` for a C without scale factors.
     pub scales: Option<ScaleReport>,
     /// Results for D1 and D2, in this order; empty where they were not kept.
-    pub products: Vec<CheckReport>,
+    pub preactivations: Vec<CheckReport>,
 }
 
 impl fmt::Display for CheckReport {
@@ -176,7 +176,7 @@ impl fmt::Display for CheckReport {
         if self.non_finite > 0 {
             write!(f, "; {} elements overflow C's format in the reference", self.non_finite)?;
         }
-        for (name, product) in ["d1", "d2"].iter().zip(&self.products) {
+        for (name, product) in ["d1", "d2"].iter().zip(&self.preactivations) {
             write!(f, "; {name}: {product}")?;
         }
         Ok(())
@@ -225,7 +225,10 @@ pub fn check_output(got: &Output, reference: &Reference) -> Result<CheckReport, 
 /// # Errors
 ///
 /// When one of them has another size than its reference.
-pub fn check_products(got: &[Output], references: &[Reference]) -> Result<Vec<CheckReport>, CheckError> {
+pub fn check_preactivations(
+    got: &[Output],
+    references: &[Reference],
+) -> Result<Vec<CheckReport>, CheckError> {
     got.iter().zip(references).map(|(got, reference)| check_bounded(got, reference)).collect()
 }
 
@@ -246,9 +249,9 @@ pub fn check_bounded(got: &Output, reference: &Reference) -> Result<CheckReport,
 impl CheckReport {
     /// Adds the reports on D1 and D2: the whole passes only if all of them do.
     #[must_use]
-    pub fn with_products(mut self, products: Vec<CheckReport>) -> Self {
-        self.pass &= products.iter().all(|product| product.pass);
-        self.products = products;
+    pub fn with_preactivations(mut self, preactivations: Vec<CheckReport>) -> Self {
+        self.pass &= preactivations.iter().all(|product| product.pass);
+        self.preactivations = preactivations;
         self
     }
 
@@ -286,7 +289,7 @@ impl CheckReport {
             rel_frobenius: total.rel_frobenius(),
             rule,
             scales: None,
-            products: Vec::new(),
+            preactivations: Vec::new(),
         }
     }
 }

@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use rows::{Parts, below, benchmark_row, fill_rows, normal, stream, unit};
 pub use silumin_codegen::problem::Shape;
 use silumin_codegen::problem::{
-    Formats, FormatsError, OperandFormat, Operation, OutputFormat, Problem, ProductFormat,
+    Formats, FormatsError, OperandFormat, Operation, OutputFormat, PreactivationFormat, Problem,
 };
 use thiserror::Error;
 
@@ -106,7 +106,7 @@ pub struct DualGemmInputs {
     operation: Operation,
     sizes: GroupSizes,
     output: OutputFormat,
-    products: Option<ProductFormat>,
+    preactivations: Option<PreactivationFormat>,
     distribution: Distribution,
     seed: u64,
 }
@@ -196,7 +196,7 @@ impl DualGemmInputs {
         if m == 0 || n == 0 || k == 0 {
             return Err(InputsError::Empty(shape));
         }
-        let Formats { a, b: wanted, c: output, products } = formats;
+        let Formats { a, b: wanted, c: output, preactivations } = formats;
         // A repacked format gets the values that the usual format gets.
         let b = wanted.repacks().unwrap_or(wanted);
         checked_elements(a, m, k)?;
@@ -230,7 +230,7 @@ impl DualGemmInputs {
             operation: Operation::DualGemm,
             sizes: group_sizes,
             output,
-            products,
+            preactivations,
             distribution,
             seed,
         })
@@ -324,7 +324,10 @@ impl DualGemmInputs {
     /// The formats.
     #[must_use]
     pub fn formats(&self) -> Formats {
-        Formats { products: self.products, ..Formats::new(self.a.format(), self.b1.format(), self.output) }
+        Formats {
+            preactivations: self.preactivations,
+            ..Formats::new(self.a.format(), self.b1.format(), self.output)
+        }
     }
 
     /// Shape and formats.
@@ -367,13 +370,13 @@ impl DualGemmInputs {
     /// Bytes of D1, and likewise of D2, before the kernel runs: the most negative number. `None` where the kernel
     /// does not keep them.
     #[must_use]
-    pub fn initial_product_bytes(&self) -> Option<Vec<u8>> {
-        let pattern: [u8; 4] = match self.products? {
-            ProductFormat::F32 => f32::MIN.to_le_bytes(),
-            ProductFormat::Bf16 => [0x7F, 0xFF, 0x7F, 0xFF],
-            ProductFormat::F16 => [0xFF, 0xFB, 0xFF, 0xFB],
+    pub fn initial_preactivation_bytes(&self) -> Option<Vec<u8>> {
+        let pattern: [u8; 4] = match self.preactivations? {
+            PreactivationFormat::F32 => f32::MIN.to_le_bytes(),
+            PreactivationFormat::Bf16 => [0x7F, 0xFF, 0x7F, 0xFF],
+            PreactivationFormat::F16 => [0xFF, 0xFB, 0xFF, 0xFB],
         };
-        let bytes = self.problem().product_bytes() as usize;
+        let bytes = self.problem().preactivation_bytes() as usize;
         Some(pattern.into_iter().cycle().take(bytes).collect())
     }
 
@@ -506,9 +509,13 @@ mod tests {
     fn every_legal_pair_is_drawn_as_its_format_asks() {
         for (a, b) in legal_pairs() {
             for c in OutputFormat::ALL {
-                let kept =
-                    [None, Some(ProductFormat::F32), Some(ProductFormat::Bf16), Some(ProductFormat::F16)];
-                let formats = Formats { products: kept[c as usize % 4], ..Formats::new(a, b, c) };
+                let kept = [
+                    None,
+                    Some(PreactivationFormat::F32),
+                    Some(PreactivationFormat::Bf16),
+                    Some(PreactivationFormat::F16),
+                ];
+                let formats = Formats { preactivations: kept[c as usize % 4], ..Formats::new(a, b, c) };
                 let shape = Shape::new(40, 96, 384);
                 for distribution in [Distribution::Benchmark, Distribution::Full] {
                     let draw =
@@ -524,8 +531,8 @@ mod tests {
                     let blocked = inputs.b1.blocked_scales().unwrap();
                     assert_eq!(blocked.len() as u64, b.scale_bytes(96, 384));
                     assert_eq!(inputs.initial_output_bytes().len() as u64, problem.output_bytes());
-                    let kept = inputs.initial_product_bytes().map(|bytes| bytes.len() as u64);
-                    assert_eq!(kept, formats.products.map(|_| problem.product_bytes()));
+                    let kept = inputs.initial_preactivation_bytes().map(|bytes| bytes.len() as u64);
+                    assert_eq!(kept, formats.preactivations.map(|_| problem.preactivation_bytes()));
                     let scales = inputs.initial_output_scales().unwrap().unwrap_or_default();
                     assert_eq!(scales.len() as u64, problem.output_scale_bytes());
                 }

@@ -30,11 +30,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Other sizes of a kernel, at which what survives gets a second chance: one whose K goes round the ring of stages more often and
-/// ends elsewhere in it, and one with more rows and columns, whose tiles have indices above 0 and whose CTAs have several of
-/// them where CTAs go on. Parts of tiles at the edges are as they were, so that the text is but for its numbers.
+/// Two more sizes of a kernel, at which surviving mutants are tried again. At the first, K takes more rounds of the ring of stages
+/// and ends elsewhere in it. The second has more rows and columns: tiles have indices above 0, and persistent CTAs have several.
+/// The edges cut tiles as before, so that the text differs in numbers alone.
 ///
-/// Each is a list of shapes, of which the first will do that the kernel can be made for and is the same kernel at: a tile of 16 columns, say,
+/// Each size is a list of candidates. The first one counts for which the same kernel can be made: a tile of 16 columns, for example,
 /// must be the only one.
 fn others(shape: Shape, plan: &silumin::Plan) -> [Vec<Shape>; 2] {
     // Parts of a tile's K have a ring each.

@@ -4,7 +4,7 @@ use super::Spec;
 use crate::arch::{Arch, UnknownArch};
 use crate::config::Config;
 use crate::gate::{Gate, GateError, GateParseError};
-use crate::problem::{Formats, Groups, ProductFormat, Shape, UnknownFormat};
+use crate::problem::{Formats, Groups, PreactivationFormat, Shape, UnknownFormat};
 use serde::{Deserialize, Serialize};
 
 /// Problem and configuration in one document. In TOML:
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// a = "nvfp4"                             # left out, or auto: what the chip is usually fed (`Formats::usual`)
 /// b = "nvfp4"
 /// c = "f16"
-/// products = "none"                       # f32, bf16 or f16: what the gate reads is kept in
+/// preactivations = "none"                 # f32, bf16 or f16: what the gate reads is kept in
 ///
 /// [config]
 /// tile = [128, 128, 256]
@@ -65,13 +65,14 @@ pub struct FormatNames {
     /// Format of C.
     pub c: String,
     /// Format in which D1 and D2 are stored, or `none` to store C alone.
-    pub products: String,
+    #[serde(alias = "products")]
+    pub preactivations: String,
 }
 
 impl Default for FormatNames {
     fn default() -> Self {
         let [a, b, c] = [AUTO; 3].map(str::to_owned);
-        FormatNames { a, b, c, products: ProductFormat::setting_name(None).to_owned() }
+        FormatNames { a, b, c, preactivations: PreactivationFormat::setting_name(None).to_owned() }
     }
 }
 
@@ -84,12 +85,12 @@ impl FormatNames {
     /// # Errors
     /// A name that is no format's.
     pub fn on(&self, arch: Arch) -> Result<Formats, UnknownFormat> {
-        let FormatNames { a, b, c, products } = self;
+        let FormatNames { a, b, c, preactivations } = self;
         let usual = Formats::usual(arch);
-        let products = ProductFormat::parse_setting(products)?;
+        let preactivations = PreactivationFormat::parse_setting(preactivations)?;
         let operand = |name: &str, usual| if name == AUTO { Ok(usual) } else { name.parse() };
         let c = if c == AUTO { usual.c } else { c.parse()? };
-        Ok(Formats { products, ..Formats::new(operand(a, usual.a)?, operand(b, usual.b)?, c) })
+        Ok(Formats { preactivations, ..Formats::new(operand(a, usual.a)?, operand(b, usual.b)?, c) })
     }
 }
 

@@ -16,8 +16,8 @@ use super::graph::{Graph, Node};
 use super::split::{Chain, chain, chain_kind, rebuild, with_operands};
 use super::{GateCode, SplitCode, shape};
 
-/// The code of a gate that is a built-in one of its products scaled and shifted by scalars, vectors and
-/// literals; `None` where it is not, or where that takes more than arithmetic.
+/// Code of a built-in gate whose products are scaled and shifted by scalars, vectors and literals. `None` for other
+/// gates, and where scaling and shifting take more than arithmetic.
 pub(super) fn affine_builtin(expr: &Expr, arch: &str) -> Option<GateCode> {
     let gathered = expr.gather_free();
     let first = gathered.affine_part(Product::First)?;
@@ -143,10 +143,9 @@ enum Dependence {
 }
 
 impl Expr {
-    /// What a gate reads of `product`: the largest expression in it that is affine in that product alone, if
-    /// all occurrences of the product are in equal ones, by scalars, vectors, literals and what `+ - * /` make
-    /// of them; otherwise the product itself. In `silu(alpha * (A @ B1) + b[n]) * (A @ B2)` that is
-    /// `alpha * (A @ B1) + b[n]` of the first one.
+    /// The pre-activation of `product`: the largest expression in the gate that is affine in that product alone, with
+    /// scalars, vectors, literals and `+ - * /`. The first one of `silu(alpha * (A @ B1) + b[n]) * (A @ B2)` is
+    /// `alpha * (A @ B1) + b[n]`. If the product occurs in different such expressions, it is the product itself.
     #[must_use]
     pub fn pre_activation(&self, product: Product) -> Expr {
         match self.affine_part(product) {

@@ -1,6 +1,6 @@
 //! Which formats go together, and the MMA that multiplies them.
 
-use super::{ElementKind, OperandFormat, OutputFormat, ProductFormat};
+use super::{ElementKind, OperandFormat, OutputFormat, PreactivationFormat};
 use crate::arch::Arch;
 use crate::target::way_of;
 use std::fmt;
@@ -14,8 +14,8 @@ pub struct Formats {
     pub b: OperandFormat,
     /// Format of C.
     pub c: OutputFormat,
-    /// Format in which the products D1 and D2, the gate's inputs, are stored beside C. `None` stores C alone.
-    pub products: Option<ProductFormat>,
+    /// Format in which the pre-activations D1 and D2, the gate's inputs, are stored beside C. `None` stores C alone.
+    pub preactivations: Option<PreactivationFormat>,
 }
 
 impl Default for Formats {
@@ -25,9 +25,9 @@ impl Default for Formats {
 }
 
 impl Formats {
-    /// Formats of the operands and of C; no products are kept.
+    /// Formats of the operands and of C; no pre-activations are kept.
     pub const fn new(a: OperandFormat, b: OperandFormat, c: OutputFormat) -> Self {
-        Formats { a, b, c, products: None }
+        Formats { a, b, c, preactivations: None }
     }
 
     /// The elements of matrices that a gate reads, `r[m, n]`: those of C if C is f32, bf16 or f16, else bf16.
@@ -46,9 +46,9 @@ impl Formats {
 
 impl fmt::Display for Formats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Formats { a, b, c, products } = self;
+        let Formats { a, b, c, preactivations } = self;
         write!(f, "{a} x {b} -> {c}")?;
-        products.map_or(Ok(()), |format| write!(f, ", products in {format}"))
+        preactivations.map_or(Ok(()), |format| write!(f, ", pre-activations in {format}"))
     }
 }
 

@@ -12,7 +12,7 @@
 //! | f32 scale factors of A | M x K/128 | row-major; of B1, B2: N/128 (rounded up) x K/128, row-major |
 //! | C | M x N | row-major; e2m1 packed as A |
 //! | scale factors of C | M x N/16 or N/32 | as those of A: the next GEMM's, with N for its K; the kernel writes the pads too, finite |
-//! | D1, D2 | M x N | row-major, f32, bf16 or f16: what the gate reads, where it is kept ([`ProductFormat`]) |
+//! | D1, D2 | M x N | row-major, f32, bf16 or f16: what the gate reads, where it is kept ([`PreactivationFormat`]) |
 //!
 //! * `mod.rs`: [`Operation`], [`Shape`] and [`Problem`].
 //! * `groups.rs`: [`Groups`], several dual GEMMs in one launch, and where their tensors lie.
@@ -25,14 +25,14 @@ mod groups;
 mod legal;
 mod operand;
 mod output;
-mod products;
+mod preactivations;
 
 pub(crate) use groups::GROUP_LIMIT;
 pub use groups::Groups;
 pub use legal::{Formats, FormatsError, MmaKind};
 pub use operand::{ElementKind, FormatSpec, OperandFormat, ScaleFormat, ScaleSpec};
 pub use output::{OutputElement, OutputFormat, OutputSpec};
-pub use products::ProductFormat;
+pub use preactivations::PreactivationFormat;
 
 use crate::error::ConfigError;
 use crate::suggest::did_you_mean;
@@ -211,8 +211,8 @@ impl Problem {
     }
 
     /// Bytes of D1, and of D2: 0 where they are not kept.
-    pub fn product_bytes(&self) -> u64 {
-        let bytes = self.formats.products.map_or(0, |format| format.as_output().bytes());
+    pub fn preactivation_bytes(&self) -> u64 {
+        let bytes = self.formats.preactivations.map_or(0, |format| format.as_output().bytes());
         let elements = u128::from(self.shape.rows()) * u128::from(self.shape.n);
         (elements * u128::from(bytes)).min(u64::MAX.into()) as u64
     }
@@ -222,7 +222,7 @@ impl Problem {
     pub fn compulsory_bytes(&self) -> u64 {
         let b = self.b_bytes().saturating_add(self.b_scale_bytes());
         let products =
-            b.saturating_add(self.product_bytes()).saturating_mul(self.operation.products().into());
+            b.saturating_add(self.preactivation_bytes()).saturating_mul(self.operation.products().into());
         [self.a_bytes(), self.a_scale_bytes(), products, self.output_bytes(), self.output_scale_bytes()]
             .into_iter()
             .fold(0, u64::saturating_add)

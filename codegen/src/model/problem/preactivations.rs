@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// `silu(alpha * (A @ B1) + b[n]) * (A @ B2)` D1 is `alpha * (A @ B1) + b[n]` and D2 is `A @ B2`. Each element is
 /// rounded once, from fp32, to nearest even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProductFormat {
+pub enum PreactivationFormat {
     /// IEEE binary32: what the gate computes with.
     F32,
     /// bfloat16; what is too large becomes infinite.
@@ -21,32 +21,33 @@ pub enum ProductFormat {
     F16,
 }
 
-impl ProductFormat {
+impl PreactivationFormat {
     /// All formats.
-    pub const ALL: [ProductFormat; 3] = [ProductFormat::F32, ProductFormat::Bf16, ProductFormat::F16];
+    pub const ALL: [PreactivationFormat; 3] =
+        [PreactivationFormat::F32, PreactivationFormat::Bf16, PreactivationFormat::F16];
 
     /// The format as one of C's, with its name, its bits and its rounding.
     pub const fn as_output(self) -> OutputFormat {
         match self {
-            ProductFormat::F32 => OutputFormat::F32,
-            ProductFormat::Bf16 => OutputFormat::Bf16,
-            ProductFormat::F16 => OutputFormat::F16,
+            PreactivationFormat::F32 => OutputFormat::F32,
+            PreactivationFormat::Bf16 => OutputFormat::Bf16,
+            PreactivationFormat::F16 => OutputFormat::F16,
         }
     }
 
-    /// What `products = ...` means: `none`, or a format's name.
+    /// What `preactivations = ...` means: `none`, or a format's name.
     ///
     /// # Errors
     /// Anything else; the error lists what there is.
-    pub fn parse_setting(text: &str) -> Result<Option<ProductFormat>, UnknownFormat> {
+    pub fn parse_setting(text: &str) -> Result<Option<PreactivationFormat>, UnknownFormat> {
         match text.trim() {
             "none" => Ok(None),
             text => text.parse().map(Some),
         }
     }
 
-    /// What [`ProductFormat::parse_setting`] reads.
-    pub const fn setting_name(setting: Option<ProductFormat>) -> &'static str {
+    /// What [`PreactivationFormat::parse_setting`] reads.
+    pub const fn setting_name(setting: Option<PreactivationFormat>) -> &'static str {
         match setting {
             None => "none",
             Some(format) => format.as_output().name(),
@@ -54,25 +55,27 @@ impl ProductFormat {
     }
 }
 
-impl fmt::Display for ProductFormat {
+impl fmt::Display for PreactivationFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_output().name())
     }
 }
 
-impl FromStr for ProductFormat {
+impl FromStr for PreactivationFormat {
     type Err = UnknownFormat;
 
     fn from_str(text: &str) -> Result<Self, UnknownFormat> {
         let text = text.trim();
-        ProductFormat::ALL.into_iter().find(|format| format.as_output().name() == text).ok_or_else(|| {
-            let known = ProductFormat::ALL.map(|format| format.as_output().name()).join(", ");
-            UnknownFormat {
-                given: text.to_owned(),
-                kind: "what products are kept in",
-                known: format!("none, {known}"),
-            }
-        })
+        PreactivationFormat::ALL.into_iter().find(|format| format.as_output().name() == text).ok_or_else(
+            || {
+                let known = PreactivationFormat::ALL.map(|format| format.as_output().name()).join(", ");
+                UnknownFormat {
+                    given: text.to_owned(),
+                    kind: "a format of pre-activations",
+                    known: format!("none, {known}"),
+                }
+            },
+        )
     }
 }
 
@@ -82,10 +85,13 @@ mod tests {
 
     #[test]
     fn settings_are_read_back_and_unknown_ones_list_all() {
-        for setting in ProductFormat::ALL.map(Some).into_iter().chain([None]) {
-            assert_eq!(ProductFormat::parse_setting(ProductFormat::setting_name(setting)), Ok(setting));
+        for setting in PreactivationFormat::ALL.map(Some).into_iter().chain([None]) {
+            assert_eq!(
+                PreactivationFormat::parse_setting(PreactivationFormat::setting_name(setting)),
+                Ok(setting)
+            );
         }
-        let text = ProductFormat::parse_setting("nvfp4").unwrap_err().to_string();
-        assert_eq!(text, "`nvfp4` is not what products are kept in; it is one of: none, f32, bf16, f16");
+        let text = PreactivationFormat::parse_setting("nvfp4").unwrap_err().to_string();
+        assert_eq!(text, "`nvfp4` is not a format of pre-activations; it is one of: none, f32, bf16, f16");
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of the accumulators: the gate, and the products that are kept.
+//! The gate, and the pre-activations that are kept.
 
 use super::ahead::{Ahead, AheadChunk};
 use super::epilogue::{self, ProductVector};
@@ -6,7 +6,7 @@ use super::facts::Facts;
 use super::inputs::{self, GateStep, Inputs};
 use super::lanes::FragmentLayout;
 use super::matrices::Matrices;
-use super::products::{SavedProduct, SavedProducts};
+use super::preactivations::{SavedProduct, SavedProducts};
 use super::{Role, TargetView};
 use crate::gate::{Expr, Fragment, GateCode, GateVector, Product};
 use crate::plan::Plan;
@@ -23,7 +23,7 @@ pub(crate) struct EarlyChunk {
     pub late_kept: Vec<SavedProduct>,
 }
 
-/// What becomes of the accumulators: the gate, and the products that are kept.
+/// The gate, and the pre-activations that are kept.
 pub(crate) struct GateView {
     pub scalars: Vec<String>,
     pub inputs: Inputs,

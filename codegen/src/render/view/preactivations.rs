@@ -83,7 +83,7 @@ impl<'a> SavedProducts<'a> {
     /// The stores of a chunk of `product` that starts `base` columns behind those that
     /// `%columns_left` counts.
     pub fn stores(&self, product: Product, base: u32) -> Option<SavedProduct> {
-        let (output, format) = (self.p.epilogue.kept?, self.p.problem.formats.products?);
+        let (output, format) = (self.p.epilogue.kept?, self.p.problem.formats.preactivations?);
         let (operand, source) = match product {
             Product::First => (Operand::D1, source(product)),
             Product::Second => (Operand::D2, source(product)),

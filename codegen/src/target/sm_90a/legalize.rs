@@ -95,13 +95,13 @@ pub(super) fn register_limit(warpgroups: u32) -> u32 {
     if warpgroups == WARPGROUP_LIMIT { 96 } else { 192 }
 }
 
-/// The same of a problem: decoded weights need registers of their own, and where products are kept beside C, ptxas spills a
-/// few bytes of one kernel in forty with all 192 (13.0; windows are through by then, and leave theirs).
+/// [`register_limit`] for one problem. Decoded weights need registers of their own. With kept pre-activations and all 192
+/// registers, ptxas 13.0 spills a few bytes in one kernel of forty; with `promotion` a second set of sums is free by then.
 pub(super) fn sum_limit(problem: &Problem, warpgroups: Wgmma) -> u32 {
     let limit = register_limit(warpgroups.count);
     match problem.formats.kind(Arch::Sm90a) {
         Ok(MmaKind::Decoded) => limit.min(if warpgroups.count == WARPGROUP_LIMIT { 64 } else { 160 }),
-        _ if problem.formats.products.is_some() && warpgroups.promotion.is_none() => limit.min(184),
+        _ if problem.formats.preactivations.is_some() && warpgroups.promotion.is_none() => limit.min(184),
         _ => limit,
     }
 }
