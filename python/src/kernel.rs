@@ -65,7 +65,12 @@ pub fn declared(request: Request) -> Result<(Spec, Shape, Arch), Fault> {
         arch: request.arch,
         gate: request.gate,
         name: request.name,
-        formats: FormatNames { a: request.a, b: request.b, c: request.c, preactivations: request.preactivations },
+        formats: FormatNames {
+            a: request.a,
+            b: request.b,
+            c: request.c,
+            preactivations: request.preactivations,
+        },
         config,
         ..SpecFile::new(Shape::new(m, n, k))
     };
@@ -186,7 +191,9 @@ fn facts(kernel: &Kernel, plan: &Plan) -> Value {
         Operand::A => formats.a.to_string(),
         Operand::B1 | Operand::B2 => formats.b.to_string(),
         Operand::C => formats.c.to_string(),
-        Operand::D1 | Operand::D2 => formats.preactivations.map_or_else(String::new, |format| format.to_string()),
+        Operand::D1 | Operand::D2 => {
+            formats.preactivations.map_or_else(String::new, |format| format.to_string())
+        }
         Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 if formats.scales_sums() => {
             "f32 scale factors".to_owned()
         }

@@ -260,7 +260,7 @@ def _loaded(key: _Key, gpu: Any) -> Made:
                 a=key.a,
                 b=key.b,
                 c=key.c,
-                products="none",
+                preactivations="none",
                 batch=None,
                 groups=None,
                 name=None,
