@@ -3,11 +3,13 @@
 //! * `mod.rs`: [`render`], the only entry.
 //! * `view/`: the numbers and register lists that templates print, worked out from the plan, so
 //!   that templates do no arithmetic.
+//! * `parts.rs`: parts of roles that are templates of their own.
 //! * `producer.rs`: the template of the producer's role.
 //! * `gate_text.rs`: the gate's fragments with the epilogue's registers in them.
 //! * `tidy.rs`: takes unused registers, sums with 0 and products with 1 out of the text.
 
 pub(crate) mod gate_text;
+mod parts;
 mod producer;
 mod tidy;
 pub(crate) mod view;
@@ -18,7 +20,6 @@ use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Launch, Parameter, WorkspaceKind};
 use crate::legalize::{self, GateNeeds};
 use crate::plan::{Operand, Plan};
-use crate::problem::OutputElement;
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
 pub(crate) use producer::Producer;

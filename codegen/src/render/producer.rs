@@ -1,6 +1,6 @@
 //! The template of the producer's role.
 
-use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
+use crate::config::{Accumulators, KOrder, Schedule, SfPreload};
 use crate::plan::Plan;
 use crate::render::view::View;
 use askama::Template;

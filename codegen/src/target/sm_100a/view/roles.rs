@@ -1,11 +1,12 @@
 //! The roles of a kernel, a template each. Why they are not one: see [`crate::render::Producer`].
 
 use super::MmaView;
-use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
+use super::mma::{Block, Mma as Issue};
+use crate::config::{Accumulators, KOrder, Schedule, SfPreload};
 use crate::plan::Plan;
-use crate::problem::OutputElement;
 use crate::render::view::View;
 use askama::Template;
+use std::borrow::Borrow;
 
 /// Registers, barriers, tensor memory and what all warps start with.
 #[derive(Template)]
@@ -40,4 +41,91 @@ pub(super) struct Epilogue<'a> {
 pub(super) struct Teardown<'a> {
     pub t: &'a View<'a>,
     pub m: &'a MmaView<'a>,
+}
+
+/// One MMA of a K block, into the accumulator at column `d`.
+#[derive(Template)]
+#[template(
+    ext = "ptx",
+    source = r#"{%- import "sm_100a/mma_macros.ptx" as tile -%}{%- call tile::multiply(t, m, block, mma, d, collector, name) %}{% endcall %}"#
+)]
+pub(super) struct Multiply<'a> {
+    t: &'a View<'a>,
+    m: &'a MmaView<'a>,
+    block: &'a Block,
+    mma: &'a Issue,
+    d: u32,
+    collector: &'a str,
+    name: &'a str,
+}
+
+/// Stores a part's sums to the workspace.
+#[derive(Template)]
+#[template(
+    ext = "ptx",
+    source = r#"{%- import "sm_100a/partials.ptx" as partials -%}{%- call partials::give(t) %}{% endcall %}"#
+)]
+pub(super) struct GivePartials<'a> {
+    t: &'a View<'a>,
+}
+
+/// Adds up the parts of a chunk.
+#[derive(Template)]
+#[template(
+    ext = "ptx",
+    source = r#"{%- import "sm_100a/partials.ptx" as partials -%}{%- call partials::sum(t) %}{% endcall %}"#
+)]
+pub(super) struct SumPartials<'a> {
+    t: &'a View<'a>,
+}
+
+/// Sends a part's sums to the CTA of the cluster that finishes them.
+#[derive(Template)]
+#[template(
+    ext = "ptx",
+    source = r#"{%- import "sm_100a/cluster_parts.ptx" as parts -%}{%- call parts::give(t) %}{% endcall %}"#
+)]
+pub(super) struct GiveClusterParts<'a> {
+    t: &'a View<'a>,
+}
+
+/// Adds up the cluster's parts of a chunk.
+#[derive(Template)]
+#[template(
+    ext = "ptx",
+    source = r#"{%- import "sm_100a/cluster_parts.ptx" as parts -%}{%- call parts::sum(t) %}{% endcall %}"#
+)]
+pub(super) struct SumClusterParts<'a> {
+    t: &'a View<'a>,
+}
+
+impl MmaView<'_> {
+    /// `d` is the column of the accumulator: templates pass constants and fields.
+    pub(super) fn multiply<'a>(
+        &'a self,
+        t: &'a View<'a>,
+        block: &'a Block,
+        mma: &'a Issue,
+        d: impl Borrow<u32>,
+        collector: &'a str,
+        name: &'a str,
+    ) -> Multiply<'a> {
+        Multiply { t, m: self, block, mma, d: *d.borrow(), collector, name }
+    }
+
+    pub(super) fn give_partials<'a>(&self, t: &'a View<'a>) -> GivePartials<'a> {
+        GivePartials { t }
+    }
+
+    pub(super) fn sum_partials<'a>(&self, t: &'a View<'a>) -> SumPartials<'a> {
+        SumPartials { t }
+    }
+
+    pub(super) fn give_cluster_parts<'a>(&self, t: &'a View<'a>) -> GiveClusterParts<'a> {
+        GiveClusterParts { t }
+    }
+
+    pub(super) fn sum_cluster_parts<'a>(&self, t: &'a View<'a>) -> SumClusterParts<'a> {
+        SumClusterParts { t }
+    }
 }

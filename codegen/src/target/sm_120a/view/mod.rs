@@ -5,7 +5,7 @@
 mod multiply;
 
 use super::Mma;
-use crate::config::{KOrder, Multicast, Raster, Schedule};
+use crate::config::{KOrder, Schedule};
 use crate::kernel::Parameter;
 use crate::plan::Plan;
 use crate::render::view::View;

@@ -1,8 +1,8 @@
 //! The roles of a kernel, a template each. Why they are not one: see [`crate::render::Producer`].
 
-use super::consumer::WarpgroupView;
+use super::consumer::{PromotionView, WarpgroupPass, WarpgroupView};
 use super::decode::{DecodeLayout, DecodeView, PackedView};
-use crate::config::{KOrder, Multicast, Raster, Schedule};
+use crate::config::{KOrder, Schedule};
 use crate::plan::Plan;
 use crate::problem::OutputElement;
 use crate::render::view::View;
@@ -68,4 +68,61 @@ pub(in crate::target) struct Epilogue<'a> {
 #[template(path = "common/fragments/teardown.ptx")]
 pub(in crate::target) struct Teardown<'a> {
     pub t: &'a View<'a>,
+}
+
+/// Registers of the warps that multiply.
+#[derive(Template)]
+#[template(
+    ext = "ptx",
+    source = r#"{%- import "common/fragments/consumer.ptx" as shared -%}{%- call shared::declare(t, w) %}{% endcall %}"#
+)]
+pub(in crate::target) struct Declare<'a> {
+    t: &'a View<'a>,
+    w: &'a WarpgroupView,
+}
+
+/// MMAs of one K tile of decoded weights.
+#[derive(Template)]
+#[template(path = "sm_90a/decoded_k_tile.ptx")]
+pub(in crate::target) struct DecodedKTile<'a> {
+    t: &'a View<'a>,
+    w: &'a WarpgroupView,
+    d: &'a DecodeView,
+}
+
+/// A K loop whose sums leave the tensor core at intervals.
+#[derive(Template)]
+#[template(
+    ext = "ptx",
+    source = r#"{%- import "sm_90a/promotion.ptx" as promotion -%}{%- call promotion::k_loop(p, t, w, pass, interval) %}{% endcall %}"#
+)]
+pub(in crate::target) struct PromotedKLoop<'a> {
+    p: &'a Plan,
+    t: &'a View<'a>,
+    w: &'a WarpgroupView,
+    pass: &'a WarpgroupPass,
+    interval: &'a PromotionView,
+}
+
+impl WarpgroupView {
+    pub(in crate::target) fn declare<'a>(&'a self, t: &'a View<'a>) -> Declare<'a> {
+        Declare { t, w: self }
+    }
+
+    pub(in crate::target) fn decoded_k_tile<'a>(
+        &'a self,
+        t: &'a View<'a>,
+        d: &'a DecodeView,
+    ) -> DecodedKTile<'a> {
+        DecodedKTile { t, w: self, d }
+    }
+
+    pub(in crate::target) fn promoted_k_loop<'a>(
+        &'a self,
+        t: &'a View<'a>,
+        pass: &'a WarpgroupPass,
+        interval: &'a PromotionView,
+    ) -> PromotedKLoop<'a> {
+        PromotedKLoop { p: t.p, t, w: self, pass, interval }
+    }
 }
