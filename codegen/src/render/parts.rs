@@ -1,8 +1,7 @@
 //! Parts of roles that are templates of their own, and the calls that render them.
 //!
-//! A macro of a template becomes a part of each function that calls it, and the compiler checks borrows in time that grows with the
-//! square of a function's length. So the longest macros are called here, once each: this halved the time that the crate
-//! takes to compile.
+//! A macro of a template becomes a part of each function that calls it, and rustc checks borrows in time that grows with the
+//! square of a function's length. So the longest macros are called here, once each (decision 0227).
 
 use super::view::View;
 use super::view::preactivations::SavedProduct;

@@ -3,7 +3,7 @@
 use super::MmaView;
 use super::mma::{Block, Mma as Issue};
 use crate::config::{Accumulators, KOrder, Schedule, SfPreload};
-use crate::plan::Plan;
+use crate::plan::{Plan, Staging};
 use crate::render::view::View;
 use askama::Template;
 use std::borrow::Borrow;
@@ -99,7 +99,20 @@ pub(super) struct SumClusterParts<'a> {
     t: &'a View<'a>,
 }
 
+/// Sends a tile of C from its staging in shared memory.
+#[derive(Template)]
+#[template(path = "sm_100a/send.ptx")]
+pub(super) struct Send<'a> {
+    p: &'a Plan,
+    t: &'a View<'a>,
+    s: &'a Staging,
+}
+
 impl MmaView<'_> {
+    pub(super) fn send<'a>(&self, t: &'a View<'a>, s: &'a Staging) -> Send<'a> {
+        Send { p: t.p, t, s }
+    }
+
     /// `d` is the column of the accumulator: templates pass constants and fields.
     pub(super) fn multiply<'a>(
         &'a self,
