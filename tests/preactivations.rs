@@ -1,4 +1,4 @@
-//! What a kernel keeps of its products, D1 and D2: right under every strategy, schedule, side and store, in
+//! The kept pre-activations D1 and D2: right under every strategy, schedule, side and store, in
 //! every format, on even and ragged shapes, ordered, and without spills.
 
 use silumin::codegen::error::explain;

@@ -1,7 +1,7 @@
 //! Launches: arguments, options, and the checks before a run.
 
 use crate::engine::mma::Arithmetic;
-use crate::exec::registers::{GRANULE, OF_AN_SM, share};
+use crate::exec::registers::{GRANULE, SM_REGISTERS, registers_per_thread};
 use crate::finding::Report;
 use crate::memory::GlobalMemory;
 use crate::module::Module;
@@ -402,12 +402,14 @@ fn check_shape(program: &Program, launch: &Launch) -> Result<(), LaunchError> {
     {
         return bad("cluster", cluster, format!("the kernel requires .reqnctapercluster {r:?}"));
     }
-    let most = share(OF_AN_SM, 1, product(block) as u32).next_multiple_of(GRANULE);
-    if let Some(each) = program.registers_at_entry(OF_AN_SM)
+    let threads = product(block);
+    let most = registers_per_thread(SM_REGISTERS, 1, threads).map(|most| most.next_multiple_of(GRANULE));
+    if let Some((each, most)) = program.registers_at_entry(SM_REGISTERS).zip(most)
         && each > most
     {
         let rule = format!(
-            "the kernel starts with {each} registers a thread; an SM has {most} for so large a block: lower .maxnreg"
+            "the kernel starts with {each} registers per thread, and a block of {threads} threads can have {most}: lower \
+             .maxnreg, or launch fewer threads"
         );
         return bad("block", block, rule);
     }

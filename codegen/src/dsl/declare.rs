@@ -42,8 +42,8 @@ pub const DSL_KNOBS: [Knob; 5] = [
     ),
 ];
 
-/// Names of earlier versions, and those of today.
-const OLD_NAMES: [(&str, &str); 1] = [("products", "preactivations")];
+/// Settings that were renamed: old name, current name.
+const RENAMED: [(&str, &str); 1] = [("products", "preactivations")];
 
 const ARCHES: [Value; Arch::ALL.len() + 1] = {
     let mut values = [word("[sm_90a, sm_100a, ...]"); Arch::ALL.len() + 1];
@@ -245,7 +245,7 @@ impl Knobs {
 
     fn set(&mut self, name: &Ident, value: &TokenStream) -> Result<()> {
         let written = name.to_string();
-        let old = OLD_NAMES.iter().find(|(old, _)| *old == written);
+        let old = RENAMED.iter().find(|(old, _)| *old == written);
         let current = old.map_or(written.as_str(), |(_, current)| current);
         let Some(knob) = KNOBS.iter().chain(&DSL_KNOBS).find(|knob| knob.name == current) else {
             let known = KNOBS.iter().chain(&DSL_KNOBS);

@@ -37,7 +37,7 @@ pub(crate) struct StoreChunk<'a> {
     ext = "ptx",
     source = r#"{%- import "common/preactivations.ptx" as preactivations -%}{%- call preactivations::keep(kept) %}{% endcall %}"#
 )]
-pub(crate) struct Keep<'a> {
+pub(crate) struct StorePreactivations<'a> {
     kept: &'a [SavedProduct],
 }
 
@@ -72,8 +72,8 @@ impl View<'_> {
         StoreChunk { t: self }
     }
 
-    pub fn keep<'a>(&self, kept: &'a [SavedProduct]) -> Keep<'a> {
-        Keep { kept }
+    pub fn store_preactivations<'a>(&self, kept: &'a [SavedProduct]) -> StorePreactivations<'a> {
+        StorePreactivations { kept }
     }
 
     pub fn load_slot<'a>(&'a self, pass: &'a Pass) -> LoadSlot<'a> {

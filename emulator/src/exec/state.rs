@@ -5,7 +5,7 @@ use super::mbarrier::Mbar;
 use super::order::{Released, Tracker, world::Own};
 use super::pair::Pairs;
 use super::queue::Pending;
-use super::registers::OF_AN_SM;
+use super::registers::SM_REGISTERS;
 use super::resident::Spin;
 use crate::engine::collector::Collectors;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
@@ -344,7 +344,7 @@ pub(crate) struct Cta {
     pub mbar_span: (u32, u32),
     /// The contents of the collectors. A pair uses those of its even CTA.
     pub collectors: Collectors,
-    /// Registers a thread that warps have given back; `None` in a kernel that does not hand them over.
+    /// Registers per thread left in the pool; `None` in a kernel whose `setmaxnreg` does nothing.
     pub spare_registers: Option<u32>,
     /// Tensor-core operations in order of issue.
     pub pipe: VecDeque<super::pipe::PipeOp>,
@@ -504,7 +504,7 @@ fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
         mbars: Vec::new(),
         mbar_span: (u32::MAX, 0),
         collectors: Collectors::default(),
-        spare_registers: run.program.registers_at_entry(OF_AN_SM).map(|_| 0),
+        spare_registers: run.program.registers_at_entry(SM_REGISTERS).map(|_| 0),
         pipe: VecDeque::new(),
         cluster_arrived: vec![0; count as usize],
     }
@@ -521,7 +521,7 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         groups: vec![Group::new(0, live)],
         live,
         exited: !live,
-        held: p.registers_at_entry(OF_AN_SM).unwrap_or_default(),
+        held: p.registers_at_entry(SM_REGISTERS).unwrap_or_default(),
         local: Smem::new(p.local_bytes * 32, 0),
         undefined: HashMap::new(),
         returns: Vec::new(),

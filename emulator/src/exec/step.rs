@@ -62,7 +62,7 @@ impl<'r> Cluster<'r> {
         let mut out: Lanes = [0; 32];
         match &inst.op {
             Op::Nop => {}
-            Op::SetMaxNreg { count, more } => return self.hand_over(x, w, *count, *more),
+            Op::SetMaxNreg { count, increase } => return self.set_max_registers(x, w, *count, *increase),
             Op::Fence(f) => self.track_fence(x, w, *f),
             Op::Alu1 { f, d, a } => {
                 let undefined = self.undefined(x, w, &[*a]);

@@ -62,7 +62,7 @@ fn setmaxnreg(lw: &mut Lower<'_, '_>, c: &Call<'_, '_>) -> Result<(), String> {
     let Some(count) = count.filter(|n| (24..=256).contains(n) && n.is_multiple_of(8)) else {
         return Err("setmaxnreg takes a multiple of 8 registers from 24 to 256".to_owned());
     };
-    done(lw, Op::SetMaxNreg { count, more: c.mods.has("inc") })
+    done(lw, Op::SetMaxNreg { count, increase: c.mods.has("inc") })
 }
 
 fn label<'t>(op: &Operand<'t>) -> Result<&'t str, String> {

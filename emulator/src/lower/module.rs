@@ -300,9 +300,9 @@ fn kernel<'m, 't>(
         min_ctas: f.minnctapersm,
         max_registers: f.maxnreg,
         hands_registers_over: lw.code.iter().any(|i| matches!(i.op, Op::SetMaxNreg { .. })),
-        most_taken: (lw.code.iter())
+        largest_increase: (lw.code.iter())
             .filter_map(|i| match i.op {
-                Op::SetMaxNreg { count, more: true } => Some(count),
+                Op::SetMaxNreg { count, increase: true } => Some(count),
                 _ => None,
             })
             .max(),

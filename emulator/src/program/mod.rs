@@ -86,7 +86,7 @@ pub(crate) struct Program {
     /// Whether the kernel has a `setmaxnreg`.
     pub hands_registers_over: bool,
     /// The largest count of its `setmaxnreg.inc`; `None` if it has none.
-    pub most_taken: Option<u32>,
+    pub largest_increase: Option<u32>,
     /// Names of data registers, for messages: `(first slot, count, name)`.
     pub names: Vec<(Slot, u32, String)>,
 }

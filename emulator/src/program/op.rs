@@ -449,7 +449,7 @@ pub(crate) enum Op {
     },
     SetMaxNreg {
         count: u32,
-        more: bool,
+        increase: bool,
     },
     WarpMma(Box<WarpMma>),
     /// Moves fragments of `wmma`, whose register layout is the emulator's own.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// a = "nvfp4"                             # left out, or auto: what the chip is usually fed (`Formats::usual`)
 /// b = "nvfp4"
 /// c = "f16"
-/// preactivations = "none"                 # f32, bf16 or f16: what the gate reads is kept in
+/// preactivations = "none"                 # f32, bf16 or f16: format of the kept D1 and D2
 ///
 /// [config]
 /// tile = [128, 128, 256]

@@ -12,13 +12,13 @@
 //! | f32 scale factors of A | M x K/128 | row-major; of B1, B2: N/128 (rounded up) x K/128, row-major |
 //! | C | M x N | row-major; e2m1 packed as A |
 //! | scale factors of C | M x N/16 or N/32 | as those of A: the next GEMM's, with N for its K; the kernel writes the pads too, finite |
-//! | D1, D2 | M x N | row-major, f32, bf16 or f16: what the gate reads, where it is kept ([`PreactivationFormat`]) |
+//! | D1, D2 | M x N | row-major, f32, bf16 or f16: the pre-activations, if they are kept ([`PreactivationFormat`]) |
 //!
 //! * `mod.rs`: [`Operation`], [`Shape`] and [`Problem`].
 //! * `groups.rs`: [`Groups`], several dual GEMMs in one launch, and where their tensors lie.
 //! * `operand.rs`: the formats of A and B, as data.
 //! * `output.rs`: the formats of C.
-//! * `products.rs`: the formats of D1 and D2.
+//! * `preactivations.rs`: the formats of the pre-activations D1 and D2.
 //! * `legal.rs`: [`Formats`], which of them go together, and the MMA for them.
 
 mod groups;
@@ -217,8 +217,8 @@ impl Problem {
         (elements * u128::from(bytes)).min(u64::MAX.into()) as u64
     }
 
-    /// Bytes that must cross DRAM at least once: both operands, C, what is kept of the products, and all
-    /// scale factors. Groups are taken to fill A, with none of them empty.
+    /// Bytes that must cross DRAM at least once: both operands, C, kept pre-activations, and all scale
+    /// factors. Groups are taken to fill A, with none of them empty.
     pub fn compulsory_bytes(&self) -> u64 {
         let b = self.b_bytes().saturating_add(self.b_scale_bytes());
         let products =

@@ -92,7 +92,7 @@ impl GateView {
             ahead: slots,
             ..Inputs::new(vectors, transposed, held)
         };
-        // A part of the gate, and what is kept of the products that it is the last to read.
+        // A part of the gate, and the kept pre-activations of the products that it is the last to read.
         let steps = |part: Option<&Fragment>, mut texts: Vec<String>, base: u32, last: &[Product]| {
             let mut fragments: Vec<&Fragment> = part.into_iter().collect();
             if let Some(kept) = &kept {

@@ -12,7 +12,7 @@
 //! * `epilogue.rs`: vectors of results.
 //! * `inputs.rs`: the gate's vectors; `matrices.rs`: its matrices; `ahead.rs`: their elements loaded some chunks ahead.
 //! * `lanes.rs`: which rows and columns a thread has.
-//! * `products.rs`: D1 and D2, what is kept of the products.
+//! * `preactivations.rs`: the stores of the pre-activations D1 and D2.
 //! * `steps.rs`: where in a stage an MMA finds its operands.
 //!
 //! What one way to multiply prints is in its folder of `target/`.

@@ -7,10 +7,10 @@ use crate::plan::{Operand, Plan};
 use crate::problem::OutputElement;
 use crate::render::{RenderError, gate_text};
 
-/// One of the two, on its way from a chunk's registers to global memory.
+/// The stores of one pre-activation of a chunk.
 pub(crate) struct SavedProduct {
     pub operand: Operand,
-    /// What it is of the products.
+    /// Its comment in the PTX.
     pub about: String,
     /// The register that points to the chunk.
     pub pointer: String,

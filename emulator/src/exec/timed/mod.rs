@@ -21,7 +21,7 @@ mod result;
 mod sm;
 mod warp;
 
-use super::registers::{GRANULE, share};
+use super::registers::{GRANULE, MAX_REGISTERS, registers_per_thread};
 use super::state::Cluster;
 use super::{Run, room};
 use crate::launch::{Launch, Options, Schedule, Tracking, dynamic_base, product};
@@ -250,18 +250,19 @@ pub(crate) fn time(
     Ok(world.prediction())
 }
 
-/// Registers of a thread. A kernel with `setmaxnreg` is compiled for `.maxnreg`, or for what `.minnctapersm` CTAs
-/// leave each thread (PTX ISA, setmaxnreg). Other kernels have at least their live registers.
+/// Registers per thread. A kernel that hands registers over starts with [`Program::registers_at_entry`]. Other kernels have
+/// their live registers, at most those that `.minnctapersm` leaves them.
 fn registers_of_a_thread(chip: &Chip, program: &Program, costs: &[Cost], threads: u64) -> u64 {
     let all = chip.registers.value as u32;
     let needed = program.registers_at_entry(all).map_or_else(
         || {
-            let shared = share(all, program.min_ctas.unwrap_or(1).max(1), threads as u32);
-            live_registers(program, costs).min(u64::from(shared))
+            let least = program.min_ctas.unwrap_or(1).max(1);
+            let most = registers_per_thread(all, least, threads).unwrap_or(MAX_REGISTERS);
+            live_registers(program, costs).min(most.into())
         },
         u64::from,
     );
-    needed.next_multiple_of(u64::from(GRANULE)).max(u64::from(GRANULE))
+    needed.next_multiple_of(GRANULE.into()).max(GRANULE.into())
 }
 
 /// CTAs per SM by registers.

@@ -1,7 +1,7 @@
 //! The roles of a kernel, a template each. Why they are not one: see [`crate::render::Producer`].
 
 use super::MmaView;
-use super::mma::{Block, Mma as Issue};
+use super::mma::{Block, Mma as BlockMma};
 use crate::config::{Accumulators, KOrder, Schedule, SfPreload};
 use crate::plan::{Plan, Staging};
 use crate::render::view::View;
@@ -53,7 +53,7 @@ pub(super) struct Multiply<'a> {
     t: &'a View<'a>,
     m: &'a MmaView<'a>,
     block: &'a Block,
-    mma: &'a Issue,
+    mma: &'a BlockMma,
     d: u32,
     collector: &'a str,
     name: &'a str,
@@ -65,7 +65,7 @@ pub(super) struct Multiply<'a> {
     ext = "ptx",
     source = r#"{%- import "sm_100a/partials.ptx" as partials -%}{%- call partials::give(t) %}{% endcall %}"#
 )]
-pub(super) struct GivePartials<'a> {
+pub(super) struct StorePartials<'a> {
     t: &'a View<'a>,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct SumPartials<'a> {
     ext = "ptx",
     source = r#"{%- import "sm_100a/cluster_parts.ptx" as parts -%}{%- call parts::give(t) %}{% endcall %}"#
 )]
-pub(super) struct GiveClusterParts<'a> {
+pub(super) struct SendClusterParts<'a> {
     t: &'a View<'a>,
 }
 
@@ -102,23 +102,23 @@ pub(super) struct SumClusterParts<'a> {
 /// Sends a tile of C from its staging in shared memory.
 #[derive(Template)]
 #[template(path = "sm_100a/send.ptx")]
-pub(super) struct Send<'a> {
+pub(super) struct SendTile<'a> {
     p: &'a Plan,
     t: &'a View<'a>,
     s: &'a Staging,
 }
 
 impl MmaView<'_> {
-    pub(super) fn send<'a>(&self, t: &'a View<'a>, s: &'a Staging) -> Send<'a> {
-        Send { p: t.p, t, s }
+    pub(super) fn send_tile<'a>(&self, t: &'a View<'a>, s: &'a Staging) -> SendTile<'a> {
+        SendTile { p: t.p, t, s }
     }
 
-    /// `d` is the column of the accumulator: templates pass constants and fields.
+    /// `d` is the accumulator's column. It is `Borrow<u32>` because askama passes literals by value and fields by reference.
     pub(super) fn multiply<'a>(
         &'a self,
         t: &'a View<'a>,
         block: &'a Block,
-        mma: &'a Issue,
+        mma: &'a BlockMma,
         d: impl Borrow<u32>,
         collector: &'a str,
         name: &'a str,
@@ -126,16 +126,16 @@ impl MmaView<'_> {
         Multiply { t, m: self, block, mma, d: *d.borrow(), collector, name }
     }
 
-    pub(super) fn give_partials<'a>(&self, t: &'a View<'a>) -> GivePartials<'a> {
-        GivePartials { t }
+    pub(super) fn store_partials<'a>(&self, t: &'a View<'a>) -> StorePartials<'a> {
+        StorePartials { t }
     }
 
     pub(super) fn sum_partials<'a>(&self, t: &'a View<'a>) -> SumPartials<'a> {
         SumPartials { t }
     }
 
-    pub(super) fn give_cluster_parts<'a>(&self, t: &'a View<'a>) -> GiveClusterParts<'a> {
-        GiveClusterParts { t }
+    pub(super) fn send_cluster_parts<'a>(&self, t: &'a View<'a>) -> SendClusterParts<'a> {
+        SendClusterParts { t }
     }
 
     pub(super) fn sum_cluster_parts<'a>(&self, t: &'a View<'a>) -> SumClusterParts<'a> {

@@ -70,13 +70,13 @@ pub(in crate::target) struct Teardown<'a> {
     pub t: &'a View<'a>,
 }
 
-/// Registers of the warps that multiply.
+/// Declares the registers of the consumer warps.
 #[derive(Template)]
 #[template(
     ext = "ptx",
     source = r#"{%- import "common/fragments/consumer.ptx" as shared -%}{%- call shared::declare(t, w) %}{% endcall %}"#
 )]
-pub(in crate::target) struct Declare<'a> {
+pub(in crate::target) struct DeclareConsumer<'a> {
     t: &'a View<'a>,
     w: &'a WarpgroupView,
 }
@@ -105,8 +105,8 @@ pub(in crate::target) struct PromotedKLoop<'a> {
 }
 
 impl WarpgroupView {
-    pub(in crate::target) fn declare<'a>(&'a self, t: &'a View<'a>) -> Declare<'a> {
-        Declare { t, w: self }
+    pub(in crate::target) fn declare<'a>(&'a self, t: &'a View<'a>) -> DeclareConsumer<'a> {
+        DeclareConsumer { t, w: self }
     }
 
     pub(in crate::target) fn decoded_k_tile<'a>(
