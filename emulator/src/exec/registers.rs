@@ -17,7 +17,8 @@ pub(crate) const MAX_REGISTERS: u32 = 255;
 pub(crate) const SM_REGISTERS: u32 = 65_536;
 /// Sub-partitions of an SM. The warps of a CTA are spread over them, and each has its own part of the registers.
 const PARTITIONS: u32 = 4;
-/// Most threads of an SM. ptxas ignores `.minnctapersm` if it asks for more.
+/// Most threads of an SM on `sm_90a` and `sm_100a`. ptxas ignores `.minnctapersm` if it asks for more. `sm_120a` has 1,536, which is
+/// not modelled.
 const SM_THREADS: u64 = 2048;
 
 /// Registers per thread if `ctas` CTAs of `threads` threads share an SM: a multiple of [`GRANULE`], or [`MAX_REGISTERS`]. `None` if an
