@@ -34,7 +34,7 @@ step msrv ./scripts/msrv.sh
 step whole -u SILUMIN_LATTICE_SEED SILUMIN_FULL=1 cargo test --release --workspace --all-features --locked --no-fail-fast
 step draws SILUMIN_LATTICE=3000 SILUMIN_HOPPER=2000 cargo test --release --test all --locked --no-fail-fast -- lattice:: hopper::
 step schedules SILUMIN_FULL=1 SILUMIN_SEEDS=64 cargo test --release --test all --locked -- ordered::
-step compilers SILUMIN_SEEDS=64 cargo test --release -p silumin-emulator --test all --locked -- compilers::
+step compilers SILUMIN_SEEDS=64 cargo test --release -p silumin-emulator-tests --locked -- compilers::
 # It writes `evidence/mutants.jsonl`, and fails if a mistake is neither caught nor explained.
 step mutants cargo run --release --quiet -p xtask --locked -- mutants --every 4
 

@@ -36,8 +36,6 @@ mod synchronisation;
 mod targets;
 mod warp_matrices;
 
-use std::path::Path;
-
 /// The tests of a file that is not declared here would never run.
 #[test]
 fn every_file_is_declared() {
@@ -46,13 +44,13 @@ fn every_file_is_declared() {
         .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
         .collect();
     let mut files = 0;
-    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")).unwrap() {
+    for entry in std::fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap() {
         let path = entry.unwrap().path();
         let is_module =
             path.extension().is_some_and(|extension| extension == "rs") || path.join("mod.rs").is_file();
         let name = path.file_stem().unwrap().to_str().unwrap();
         if is_module && name != "all" {
-            assert!(declared.contains(&name), "tests/all.rs does not declare `mod {name};`");
+            assert!(declared.contains(&name), "all.rs does not declare `mod {name};`");
             files += 1;
         }
     }

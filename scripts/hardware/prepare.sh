@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(realpath -m "${1:?the folder to write}")
 mkdir -p "$folder"
-SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test all "${2:-compilers::}"
+SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator-tests -- "${2:-compilers::}"
 # A kernel with a mistake of its compiler may have left no expected buffers.
 for kernel in "$folder"/*/; do
     [ -n "$(ls -A "$kernel/expected")" ] || rm -r "$kernel"
@@ -24,7 +24,7 @@ for launch in emulator/tests/corpus/hardware/*.toml; do
     cp "${launch%.toml}.ptx" "$target/"
     target/release/silumin emulate "$target/launch.toml" --out "$target/expected"
 done
-SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test all -- scalar_truth:: grid_truth:: matrix_truth::
+SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator-tests -- scalar_truth:: grid_truth:: matrix_truth::
 # Ours, without names to leave out.
 [ -n "${2:-}" ] || cargo xtask agreement --out "$folder"
 # Results of a megabyte tell nothing that their hash does not.

@@ -65,6 +65,8 @@ const E4M3: Option<[&str; 3]> = Some(["e4m3", "e4m3", "bf16"]);
 const BLOCKS: Option<[&str; 3]> = Some(["e4m3_1x128", "e4m3_128x128", "bf16"]);
 const NVFP4: Option<[&str; 3]> = Some(["bf16", "nvfp4", "bf16"]);
 const MXFP4: Option<[&str; 3]> = Some(["bf16", "mxfp4", "bf16"]);
+const NVFP4_REPACKED: Option<[&str; 3]> = Some(["bf16", "nvfp4_repacked", "bf16"]);
+const MXFP4_REPACKED: Option<[&str; 3]> = Some(["bf16", "mxfp4_repacked", "bf16"]);
 /// Knob values of MMAs with rows of both products.
 const BOTH: (&str, &[&str]) = ("accumulators", &["interleaved_rows"]);
 
@@ -92,6 +94,16 @@ const FAMILIES: &[Family] = &[
         ..family("nvfp4_both_stream_k", NVFP4)
     },
     family("e4m3_blocks", BLOCKS),
+    family("nvfp4_repacked", NVFP4_REPACKED),
+    family("mxfp4_repacked", MXFP4_REPACKED),
+    Family {
+        knobs: &[("schedule", &["stream_k"]), ("sms", &["3", "5", "8"])],
+        ..family("nvfp4_repacked_stream_k", NVFP4_REPACKED)
+    },
+    Family {
+        knobs: &[("schedule", &["split_k(2)", "cluster_split_k(2)"])],
+        ..family("mxfp4_repacked_split_k", MXFP4_REPACKED)
+    },
 ];
 
 const GATES: [&str; 4] = [

@@ -11,7 +11,7 @@ fn ptxas() -> OsString {
     if let Some(path) = std::env::var_os("SILUMIN_PTXAS") {
         return path;
     }
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/ptxas");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin/ptxas");
     if own.exists() { own.into() } else { "ptxas".into() }
 }
 

@@ -53,7 +53,7 @@ fn mistake(compiler: &str, name: &str) -> Option<Mistake> {
 
 /// The folders of a compiler, by label: its own, and one for each earlier version (`triton`, `triton/3.6`).
 fn folders(compiler: &str) -> Vec<(String, PathBuf)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(compiler);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(compiler);
     let entries = std::fs::read_dir(&root).unwrap_or_else(|e| panic!("{}: {e}", root.display()));
     let mut versions: Vec<PathBuf> =
         entries.map(|e| e.expect("an entry").path()).filter(|p| p.is_dir()).collect();

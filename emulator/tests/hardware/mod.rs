@@ -29,7 +29,7 @@ impl Bench {
             Command::new("cc")
                 .args(["-shared", "-fPIC", "-O1", "-o"])
                 .arg(folder.path().join("libcuda.so.1"))
-                .arg(here("tests/hardware/fake_cuda.c")),
+                .arg(here("hardware/fake_cuda.c")),
         );
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         Bench(folder)
@@ -47,7 +47,7 @@ impl Bench {
         fs::write(&log, "").unwrap();
         let out = done(
             Command::new("python3")
-                .arg(here("../scripts/hardware/run.py"))
+                .arg(here("../../scripts/hardware/run.py"))
                 .arg(folder)
                 .args(["--jobs", "2", "--out"])
                 .arg(self.0.path().join("out"))
@@ -209,7 +209,7 @@ fn kernels_of_ours_are_counted_by_family() {
 fn launches() -> Vec<PathBuf> {
     let mut out = Vec::new();
     for folder in ["triton", "nvcc", "tilelang", "cute", "cutlass", "hardware"] {
-        for entry in fs::read_dir(here("tests/corpus").join(folder)).unwrap() {
+        for entry in fs::read_dir(here("corpus").join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if name.ends_with(".sm90.toml") || (folder == "hardware" && name.ends_with(".toml")) {
@@ -272,7 +272,7 @@ fn probes_run_without_findings() {
         let options = Options { tracking: Tracking::HappensBefore, ..Options::default() };
         let report = file.module.run(&file.kernel, &file.launch, &memory, &options).unwrap();
         assert!(report.is_clean(), "{}: {}", path.display(), report.findings[0]);
-        let readme = fs::read_to_string(here("tests/corpus/hardware/README.md")).unwrap();
+        let readme = fs::read_to_string(here("corpus/hardware/README.md")).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy();
         assert!(readme.contains(&format!("`{name}`")), "README.md does not speak of {name}");
         let left =

@@ -2,19 +2,23 @@
 //!
 //! What is compared are estimates of an SM's time, in columns of C times tokens times K: those of its MMAs and of decoding what
 //! they meet, and what a schedule adds to them. The constants were fitted to sweeps on an H200: 16 to 512 tokens by 1,024 to 28,672
-//! features (`benches/gpu --format nvfp4w --knobs ...`). `HANDED_OVER` was fitted to sweeps with repacked weights
-//! (`evidence/decoded_tiles.jsonl`, decision 0224).
+//! features (`benches/gpu --format nvfp4w --knobs ...`). What `stream_k` costs was fitted to a sweep with repacked weights
+//! (`evidence/decoded_tiles.jsonl`, decision 0228).
 
 use crate::arch::Arch;
 use crate::config::{Config, Multicast, Schedule, Setting, Tile};
 use crate::heuristics::{sms, usual_tiles};
 use crate::legalize::{CLUSTER_LIMIT, k_multiple};
 use crate::problem::{Groups, Problem, Shape};
+use std::iter;
 
 /// Rows of a tile: 32 of each product in each of two or three warpgroups.
 pub(super) const ROWS: [u32; 2] = [64, 96];
 /// Elements of K of such a tile.
 const K: u32 = 128;
+/// Elements of K of a tile of [`ROWS`]`[0]` with few tokens, if CTAs share K: half as many barriers.
+const LONG_K: u32 = 256;
+const LONG_K_TOKENS: u32 = 96;
 /// Tokens of a tile at most, of two warpgroups and of three, which have fewer registers.
 const MOST: [u32; 2] = [256, 128];
 /// Tokens from which on separate MMAs are not looked at; of several matrices or groups, where less was tried.
@@ -26,9 +30,9 @@ const WAVES: u64 = 8;
 /// What a launch that brings activations into order costs.
 const ORDERING: u64 = 2_700_000;
 /// Cost of handing sums over to one other CTA, per token of the tile, for tiles of each of [`ROWS`].
-const HANDED_OVER: [u64; 2] = [400_000, 250_000];
+const HANDED_OVER: [u64; 2] = [80_000, 55_000];
 /// Cost per token where the last of several CTAs collects the sums.
-const COLLECTED: u64 = 250_000;
+const COLLECTED: u64 = 200_000;
 /// Cost per token of sending sums within a cluster.
 const SENT: u64 = 50_000;
 /// Cost per token of separate MMAs' sums: handed over with `stream_k`, and added with `split_k`.
@@ -83,9 +87,21 @@ fn best(problem: &Problem, config: &Config, arch: Arch) -> Choice {
             .map(move |parts| rows.div_ceil(parts).min(most).next_multiple_of(share).clamp(share, most))
             .map(move |m| Tile { m, n, k: K })
     });
+    let long = shape.k.is_multiple_of(LONG_K) && shares_k(shape, config) && !config.stages.is_fixed();
+    let tiles = tiles.flat_map(|tile| {
+        let longer = long && tile.n == ROWS[0] && tile.m <= LONG_K_TOKENS;
+        iter::once(tile).chain(longer.then_some(Tile { k: LONG_K, ..tile }))
+    });
     let choices = tiles.map(|tile| of_tile(shape, config, tile, arch));
     let widest = || of_tile(shape, config, Tile { m: MOST[0], n: ROWS[0], k: K }, arch);
     choices.min_by_key(|choice| choice.cost).unwrap_or_else(widest)
+}
+
+/// Whether CTAs may share K with `stream_k`.
+fn shares_k(shape: Shape, config: &Config) -> bool {
+    let asked = config.schedule == Setting::Fixed(Schedule::StreamK);
+    let free = !config.schedule.is_fixed() && config.multicast == Multicast::None;
+    asked || free && shape.groups == Groups::One
 }
 
 /// The schedule for a tile: whole tiles, shared K where waves would leave many SMs idle, or clusters of two, which every chip has
@@ -98,8 +114,9 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     let work = k.saturating_mul(rate(tile));
     let whole = tiles.div_ceil(sms).saturating_mul(work);
     // Shares are not equal to the last K tile, and loads start anew with each part.
+    let percent = if tile.k == LONG_K { 99 } else { 102 };
     let shared =
-        (u128::from(tiles) * u128::from(work) * 51 / 50 / u128::from(sms)).min(u64::MAX.into()) as u64;
+        (u128::from(tiles) * u128::from(work) * percent / 100 / u128::from(sms)).min(u64::MAX.into()) as u64;
     let handed_over = HANDED_OVER[usize::from(tile.n == ROWS[1])];
     let stream = shared.saturating_add(m * if tiles >= sms { handed_over } else { COLLECTED });
     let cluster = (work / 2).saturating_add(m * SENT);
