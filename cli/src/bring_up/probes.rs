@@ -355,6 +355,12 @@ fn warpgroup(chip: &Chip) -> Vec<Probe> {
             format!("wgmma of bf16 with N = {n} by two warpgroups at once, both operands in shared memory");
         add(format!("wgmma_bf16_two_n{n}"), about, 2, n, "bf16", 16, false);
     }
+    for (groups, name) in [(2, "two"), (3, "three")] {
+        for n in [8, 16, 24, 32, 40, 48, 64, 80, 96, 128] {
+            let about = format!("wgmma of bf16 with N = {n} by {name} warpgroups at once, A in registers");
+            add(format!("wgmma_bf16_registers_{name}_n{n}"), about, groups, n, "bf16", 16, true);
+        }
+    }
     probes
 }
 

@@ -266,8 +266,12 @@ chip! {
     tmem_alloc: "clk",
     /// Clocks of `wgmma` per column of N, for 64 rows.
     wgmma_column: "clk",
-    /// Clocks that a `wgmma` takes to read A from registers, where it would read it from shared memory otherwise.
+    /// Clocks that a `wgmma` takes to read A from registers, in place of shared memory, after one of the same warpgroup. B's bytes add.
     wgmma_registers: "clk",
+    /// Clocks from a `wgmma` with A in registers to one of another warpgroup, at least.
+    wgmma_registers_two: "clk",
+    /// Clocks to which B's bytes add if three warpgroups take turns with more than 16 columns.
+    wgmma_registers_three: "clk",
     /// Slots of the ports of registers that a `wgmma` takes from instructions of each sub-core per column of N, for its sums.
     wgmma_slots: "slots",
     /// Such slots that it takes in addition for A in registers.

@@ -53,13 +53,25 @@ enum Source {
     Tiles,
 }
 
+/// The place of A.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Shared,
+    Registers,
+}
+
 /// All of them.
 pub(super) fn all(chip: &Chip) -> Vec<Probe> {
     let mut probes = Vec::new();
     for groups in [1, 2] {
         for (n, units) in [(64, 1), (128, 1), (256, 1), (64, 2), (128, 2)] {
-            probes.push(hold(chip, groups, n, units));
+            probes.push(hold(chip, groups, n, units, Place::Shared));
         }
+    }
+    for (groups, n, units) in
+        [(1, 8, 1), (1, 16, 1), (1, 32, 1), (1, 64, 1), (1, 16, 2), (2, 16, 1), (2, 64, 1), (3, 16, 1)]
+    {
+        probes.push(hold(chip, groups, n, units, Place::Registers));
     }
     for shape in SHAPES {
         for stages in [2, 3] {
@@ -89,15 +101,22 @@ fn keep(units: u32, n: u32, bits: u32, register: &str) -> String {
 }
 
 /// Eight products one after the other: the time at which the warp has issued each.
-fn hold(chip: &Chip, groups: u32, n: u32, units: u32) -> Probe {
+fn hold(chip: &Chip, groups: u32, n: u32, units: u32, place: Place) -> Probe {
     let kinds = if units == 1 { "the same accumulators" } else { "two sets of accumulators by turns" };
+    let from = if place == Place::Registers { ", A in registers" } else { "" };
     let about = format!(
-        "clocks until each of eight wgmma of bf16 with N = {n} into {kinds} has been issued, and until they are done, {groups} warpgroup(s)"
+        "clocks until each of eight wgmma of bf16 with N = {n} into {kinds} has been issued, and until they are done, {groups} warpgroup(s){from}"
     );
+    let a = match place {
+        Place::Shared => "%a",
+        Place::Registers => "{ %thread, %at, %end, %word }",
+    };
+    // Only one in shared memory can be transposed.
+    let transposed = if place == Place::Registers { "0" } else { "0, 0" };
     let products: String = (0..8)
         .map(|i| {
             format!(
-                "    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{ {} }}, %a, %b, 1, 1, 1, 0, 0;\n    mov.u64 %t{}, %clock64;\n",
+                "    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{ {} }}, {a}, %b, 1, 1, 1, {transposed};\n    mov.u64 %t{}, %clock64;\n",
                 accumulators(i % units, n),
                 i + 1
             )
@@ -127,8 +146,9 @@ fn hold(chip: &Chip, groups: u32, n: u32, units: u32) -> Probe {
         ("KEEP", keep.trim_end()),
     ];
     let sets = if units == 1 { "" } else { "_two_sets" };
+    let tag = if place == Place::Registers { "_registers" } else { "" };
     Probe {
-        name: format!("wgmma_hold_{groups}_n{n}{sets}"),
+        name: format!("wgmma_hold_{groups}_n{n}{sets}{tag}"),
         ptx: chip.fill(include_str!("hold.ptx"), &values),
         about,
         buffers: vec![("out", 80)],

@@ -1,4 +1,4 @@
-//! TMA, small asynchronous copies, tensor cores and `wgmma`: when operations start, what they wait for, when they are
+//! TMA, small asynchronous copies and tensor cores: when operations start, what they wait for, when they are
 //! done.
 
 use super::{Event, Timed, World};
@@ -10,7 +10,6 @@ use crate::engine::tmem::CpShape;
 use crate::exec::pipe::Work;
 use crate::exec::queue::{Copy, Pending, StoreTo};
 use crate::exec::state::Warp;
-use crate::program::WgmmaA;
 use crate::time::memory::{LINE, Read, Source};
 use crate::time::record::{Bar, Cause, Moment, Track};
 
@@ -231,7 +230,16 @@ impl<'r> World<'r> {
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of a bar")]
-    fn bar(&mut self, t: &Timed<'r>, c: usize, track: Track, name: &str, line: u32, start: f64, end: f64) {
+    pub(super) fn bar(
+        &mut self,
+        t: &Timed<'r>,
+        c: usize,
+        track: Track,
+        name: &str,
+        line: u32,
+        start: f64,
+        end: f64,
+    ) {
         if t.watched {
             let ns = 1000.0 / self.chip.clock.value;
             let cta = t.cluster.ctas[c].id;
@@ -516,69 +524,6 @@ impl<'r> World<'r> {
             self.completed(k, &mut t, moment, line);
         }
         self.clusters[k] = Some(t);
-    }
-
-    /// Processes a `wgmma` that a warp has issued; returns when the warp can continue.
-    pub(super) fn wgmma_issued(&mut self, t: &mut Timed<'r>, c: usize, w: &Warp, at: Moment) -> Moment {
-        let chip = self.chip;
-        let Some(last) = w.wgmma.last() else { return at };
-        let (op, line) = (last.op.clone(), last.line);
-        let wi = w.index as usize;
-        let at = at.until(t.ctas[c].warps[wi].next_product, Cause::Instructions);
-        let group = w.wgmma_groups;
-        // A row of A has 32 bytes of K, 64 rows a warpgroup; B has N rows.
-        let n = op.n as f64;
-        let registers = matches!(op.a, WgmmaA::Registers(_));
-        let a = if registers { chip.wgmma_registers.value } else { 64.0 * 32.0 / chip.smem_rate.value };
-        let operands = a + n * 32.0 / chip.smem_rate.value;
-        let math = n * chip.wgmma_column.value;
-        let busy = math.max(operands);
-        let cause = if operands > math { Cause::TensorOperands } else { Cause::TensorMath };
-        let unit = &mut self.sms[t.ctas[c].sm];
-        // The four warps of a warpgroup are one product: the first of them takes the tensor core.
-        let start = if wi.is_multiple_of(4) {
-            // A product is accepted when one of those before it leaves the queue.
-            let places = chip.wgmma_queue.value as usize;
-            let accepted = match unit.products.len().checked_sub(places).and_then(|i| unit.products.get(i)) {
-                Some(first) => at.until(first.time + chip.wgmma_leave.value, cause),
-                None => at,
-            };
-            let start = accepted.max(unit.tensor);
-            unit.tensor = start.after(busy, cause);
-            unit.products.push_back(unit.tensor);
-            if unit.products.len() > places {
-                unit.products.pop_front();
-            }
-            unit.used.tensor += math;
-            unit.used.operands += operands;
-            // Sums, and A, are in the registers that other instructions read, too.
-            let of_a = if registers { chip.wgmma_slots_a.value } else { 0.0 };
-            let slots = n * chip.wgmma_slots.value + of_a;
-            for sub in &mut unit.sub {
-                sub.ports.spread(start.time, busy, slots);
-            }
-            let times = &mut t.ctas[c].times;
-            times.first_product.get_or_insert(start.time);
-            times.last_product = Some(start.time + busy);
-            t.ctas[c].accepted[wi / 4] = accepted;
-            self.bar(t, c, Track::Tensor, "wgmma", line, start.time, start.time + busy);
-            start
-        } else {
-            let leader = t.ctas[c].warps[wi / 4 * 4].products.last();
-            let floor = leader.map_or(at, |(_, m)| {
-                let mut m = *m;
-                m.time -= busy + chip.wgmma_tail.value;
-                m
-            });
-            at.max(floor)
-        };
-        let done = start.after(busy, cause).after(chip.wgmma_tail.value, Cause::TensorLatency);
-        t.ctas[c].warps[wi].products.push((group, done));
-        // Beyond 64 columns the next one waits a clock more for 8 of them; other instructions do not.
-        let next = at.max(t.ctas[c].accepted[wi / 4]);
-        let issue = chip.wgmma_issue.value + (n - 64.0).max(0.0) / 8.0;
-        t.ctas[c].warps[wi].next_product = next.time + issue;
-        next.after(chip.wgmma_issue.value, Cause::Instructions)
     }
 }
 

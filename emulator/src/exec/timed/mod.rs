@@ -3,7 +3,8 @@
 //! - this file: clusters on SMs, events, the end
 //! - `warp`: one instruction of a warp, and what it costs
 //! - `access`: loads, stores and atomics of warps
-//! - `engines`: TMA, tensor cores, `wgmma`
+//! - `engines`: TMA, tensor cores
+//! - `wgmma`: products of warpgroups
 //! - `sm`: the parts of an SM that are shared
 //! - `queue`: events in the order of time
 //! - `hooks`: what clusters note while they execute
@@ -20,6 +21,7 @@ mod queue;
 mod result;
 mod sm;
 mod warp;
+mod wgmma;
 
 use super::registers::{GRANULE, MAX_REGISTERS, registers_per_thread};
 use super::state::Cluster;

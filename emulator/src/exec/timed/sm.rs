@@ -46,6 +46,8 @@ pub(super) struct Sm {
     pub tensor: Moment,
     /// When the latest `wgmma` leave its queue.
     pub products: VecDeque<Moment>,
+    /// Whose products these are.
+    pub turns: Turns,
     /// Whether lines of code were fetched, by number.
     pub code: Vec<bool>,
     pub parameters: bool,
@@ -56,6 +58,50 @@ pub(super) struct Sm {
     /// The near half of L2.
     pub half: usize,
     pub used: Used,
+}
+
+/// A warpgroup of an SM: its CTA in the grid and its number in that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Warpgroup {
+    pub cta: [u32; 3],
+    pub number: usize,
+}
+
+/// How many warpgroups made a product and the two before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ByTurns {
+    /// The product before is of the same warpgroup.
+    One,
+    Two,
+    Three,
+}
+
+/// The warpgroups of the latest products.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    latest: [Option<Warpgroup>; 2],
+    /// When the latest product started.
+    start: f64,
+}
+
+impl Turns {
+    /// How many warpgroups take turns with a product of `group`, and when the product before started.
+    pub fn next(&mut self, group: Warpgroup) -> (ByTurns, f64) {
+        let group = Some(group);
+        let [last, before] = self.latest;
+        self.latest = [group, last];
+        let turns = match () {
+            () if last == group => ByTurns::One,
+            () if before.is_some() && before != last && before != group => ByTurns::Three,
+            () => ByTurns::Two,
+        };
+        (turns, self.start)
+    }
+
+    /// The product starts.
+    pub fn started(&mut self, start: f64) {
+        self.start = start;
+    }
 }
 
 /// Use of an SM.
@@ -93,6 +139,7 @@ impl Sm {
             tma_port: 0.0,
             tensor: Moment::default(),
             products: VecDeque::new(),
+            turns: Turns::default(),
             code: vec![false; lines],
             parameters: false,
             maps: Vec::new(),
