@@ -9,7 +9,7 @@ use silumin_testkit::agreement::{Left, Point};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const FAMILIES: usize = 20;
+const FAMILIES: usize = 24;
 /// Fewer tell too little.
 const LEAST: usize = 96;
 

@@ -1,10 +1,10 @@
 //! Tiles that `auto` takes on Hopper, held against the measured times of others (`evidence/tiles.jsonl`, decision 0212), and tiles
-//! and schedules for repacked weights (`evidence/decoded_tiles.jsonl`, decision 0224).
+//! and schedules for 4-bit weights (`evidence/decoded_tiles.jsonl`, decision 0228).
 
 use serde_json::Value;
-use silumin::codegen::config::Schedule;
+use silumin::codegen::config::{Accumulators, Schedule, Setting};
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat};
-use silumin::{Arch, Plan, Shape, Spec};
+use silumin::{Arch, Groups, Plan, Shape, Spec};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn tiles_are_close_to_the_fastest_that_were_measured() {
 }
 
 #[test]
-fn tiles_and_schedules_of_repacked_weights_are_close_to_the_fastest_that_were_measured() {
+fn tiles_and_schedules_of_4_bit_weights_are_close_to_the_fastest_that_were_measured() {
     // `48x64x128 whole`, or `16x128x256 split_k(4)`.
     judge("decoded_tiles.jsonl", &Limits { mean: 1.01, worst: 1.08 }, |plan| {
         let schedule = match plan.work.schedule {
@@ -84,4 +84,28 @@ fn tiles_and_schedules_of_repacked_weights_are_close_to_the_fastest_that_were_me
         };
         format!("{}x{}x{} {schedule}", plan.tile.m, plan.tile.n, plan.tile.k)
     });
+}
+
+/// A tile and schedule for repacked weights, as the file of evidence has them.
+fn decoded(shape: Shape, set: impl FnOnce(&mut Spec)) -> (u32, Schedule) {
+    let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm90a]).unwrap();
+    spec.formats = formats("bf16,nvfp4_repacked,bf16");
+    spec.config.accumulators = Setting::Fixed(Accumulators::InterleavedRows);
+    set(&mut spec);
+    let plan = spec.plan(shape, Arch::Sm90a).unwrap();
+    (plan.tile.k, plan.work.schedule)
+}
+
+#[test]
+fn k_tiles_are_long_only_where_ctas_share_the_k_of_one_matrix() {
+    let shape = Shape::new(80, 4096, 7168);
+    assert_eq!(decoded(shape, |_| ()), (256, Schedule::StreamK));
+    let stream_k = |spec: &mut Spec| spec.config.schedule = Setting::Fixed(Schedule::StreamK);
+    assert_eq!(decoded(shape, stream_k), (256, Schedule::StreamK));
+    // K is not a multiple of 256; stages are given; tiles of more tokens; several matrices.
+    assert_eq!(decoded(Shape::new(80, 4096, 7168 + 128), stream_k).0, 128);
+    let stages = |spec: &mut Spec| spec.config.stages = Setting::Fixed(3);
+    assert_eq!(decoded(shape, stages).0, 128);
+    assert_eq!(decoded(Shape::new(128, 4096, 14336), |_| ()).0, 128);
+    assert_eq!(decoded(Shape { groups: Groups::Batch(4), ..shape }, stream_k).0, 128);
 }

@@ -290,18 +290,28 @@ fn single_instructions_take_what_they_took_on_an_h200() {
             "mbarrier_arrive_and_wait",
         ];
         let families = ["wgmma_", "cluster_barrier_", "barrier_of_", "exponential_interval"];
-        // The latter two come out 6 % too slow and 9 % too quick (decision 0229).
-        let skipped = ["barrier_of_1_warp", "wgmma_bf16_registers_two_n32", "wgmma_bf16_registers_three_n64"]
-            .contains(&probe.name.as_str());
+        let skipped = probe.name == "barrier_of_1_warp";
         if skipped
             || !one.contains(&probe.name.as_str()) && !families.iter().any(|f| probe.name.starts_with(f))
         {
             continue;
         }
-        let (got, _) = measure(probe, &chip, true);
+        let (got, first) = measure(probe, &chip, true);
         compared += 1;
-        if (got - want).abs() > 0.05 * want {
+        // Two that the simulator has too slow and too quick (decision 0229).
+        let bar = match probe.name.as_str() {
+            "wgmma_bf16_registers_two_n32" => 0.07,
+            "wgmma_bf16_registers_three_n64" => 0.1,
+            _ => 0.05,
+        };
+        if (got - want).abs() > bar * want {
             missed.push(format!("{}: {got:.1} clk, measured {want:.1}", probe.name));
+        }
+        // One product and a wait for it.
+        if let Some(want) = row.get("one_and_wait_clk").map(number)
+            && (first - want).abs() > 0.12 * want
+        {
+            missed.push(format!("{}: one and a wait {first:.1} clk, measured {want:.1}", probe.name));
         }
     }
     assert!(missed.is_empty(), "{missed:#?}");

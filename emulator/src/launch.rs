@@ -403,7 +403,8 @@ fn check_shape(program: &Program, launch: &Launch) -> Result<(), LaunchError> {
         return bad("cluster", cluster, format!("the kernel requires .reqnctapercluster {r:?}"));
     }
     let threads = product(block);
-    let most = registers_per_thread(SM_REGISTERS, 1, threads).map(|most| most.next_multiple_of(GRANULE));
+    let most = registers_per_thread(SM_REGISTERS, 1, threads, program.sm_threads)
+        .map(|most| most.next_multiple_of(GRANULE));
     if let Some((each, most)) = program.registers_at_entry(SM_REGISTERS).zip(most)
         && each > most
     {

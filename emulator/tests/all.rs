@@ -1,6 +1,6 @@
 //! The tests of the emulator, a module a file.
 //!
-//! One program: linking one for each file took longer than running them. `cargo test --test all NAME::` runs a file's tests.
+//! One program: linking one for each file took longer than running them. `cargo test -p silumin-emulator-tests NAME::` runs a file's tests.
 
 mod arithmetic;
 mod collector;

@@ -17,14 +17,16 @@ pub(crate) const MAX_REGISTERS: u32 = 255;
 pub(crate) const SM_REGISTERS: u32 = 65_536;
 /// Sub-partitions of an SM. The warps of a CTA are spread over them, and each has its own part of the registers.
 const PARTITIONS: u32 = 4;
-/// Most threads of an SM on `sm_90a` and `sm_100a`. ptxas ignores `.minnctapersm` if it asks for more. `sm_120a` has 1,536, which is
-/// not modelled.
-const SM_THREADS: u64 = 2048;
 
-/// Registers per thread if `ctas` CTAs of `threads` threads share an SM: a multiple of [`GRANULE`], or [`MAX_REGISTERS`]. `None` if an
-/// SM does not have so many threads. ptxas 13.0 applies `.minnctapersm` in this way.
-pub(crate) fn registers_per_thread(sm_registers: u32, ctas: u32, threads: u64) -> Option<u32> {
-    if threads == 0 || threads.saturating_mul(ctas.into()) > SM_THREADS {
+/// Registers per thread if `ctas` CTAs of `threads` threads share an SM: a multiple of [`GRANULE`], or [`MAX_REGISTERS`]. `None` if
+/// these are more than `sm_threads`. ptxas applies `.minnctapersm` in this way (13.0, 13.5).
+pub(crate) fn registers_per_thread(
+    sm_registers: u32,
+    ctas: u32,
+    threads: u64,
+    sm_threads: u32,
+) -> Option<u32> {
+    if threads == 0 || threads.saturating_mul(ctas.into()) > sm_threads.into() {
         return None;
     }
     let warps = ((threads as u32).div_ceil(32) * ctas).div_ceil(PARTITIONS).max(1);
@@ -39,8 +41,9 @@ impl Program {
             return None;
         }
         let declared = self.reqntid.or(self.maxntid).map(product);
-        let shared = (self.min_ctas.zip(declared))
-            .and_then(|(ctas, threads)| registers_per_thread(sm_registers, ctas.max(1), threads));
+        let shared = (self.min_ctas.zip(declared)).and_then(|(ctas, threads)| {
+            registers_per_thread(sm_registers, ctas.max(1), threads, self.sm_threads)
+        });
         let bound = match (self.max_registers, shared) {
             (None, None) => return None,
             (Some(one), None) | (None, Some(one)) => one,
@@ -110,15 +113,22 @@ mod tests {
             (1024, 1, 64),
         ];
         for (threads, ctas, registers) in of_ptxas {
-            let own = registers_per_thread(SM_REGISTERS, ctas, threads);
+            let own = registers_per_thread(SM_REGISTERS, ctas, threads, 2048);
             assert_eq!(own, Some(registers), "{threads} threads, {ctas} CTAs");
         }
         for (threads, ctas) in [(1024, 3), (384, 6), (128, 17), (1024, u32::MAX), (1 << 32, 1), (0, 1)] {
             assert_eq!(
-                registers_per_thread(SM_REGISTERS, ctas, threads),
+                registers_per_thread(SM_REGISTERS, ctas, threads, 2048),
                 None,
                 "{threads} threads, {ctas} CTAs"
             );
+        }
+        // For sm_110a, sm_120a and sm_121a ptxas 13.5 ignores what asks for more than 1,536 threads.
+        for (threads, ctas, registers) in
+            [(128, 12, Some(40)), (128, 13, None), (640, 2, Some(48)), (896, 2, None)]
+        {
+            let own = registers_per_thread(SM_REGISTERS, ctas, threads, 1536);
+            assert_eq!(own, registers, "{threads} threads, {ctas} CTAs");
         }
     }
 }

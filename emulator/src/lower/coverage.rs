@@ -1,6 +1,6 @@
 //! Tests that every form of the ISA decodes or is on the list of refused instructions.
 //!
-//! `tests/isa/*.txt` cover chapter 9.7 of the manual, one instruction a line. `<a,b>` stands for each of its
+//! `coverage/*.txt` cover chapter 9.7 of the manual, one instruction a line. `<a,b>` stands for each of its
 //! alternatives, `%r{4}` for a list of four registers. The files name target and PTX version, so that an assembler
 //! can check the same lines.
 
@@ -8,12 +8,12 @@ use crate::Module;
 use std::collections::BTreeSet;
 
 const FILES: [(&str, &str); 6] = [
-    ("scalar", include_str!("../../tests/isa/scalar.txt")),
-    ("convert", include_str!("../../tests/isa/convert.txt")),
-    ("memory", include_str!("../../tests/isa/memory.txt")),
-    ("matrix", include_str!("../../tests/isa/matrix.txt")),
-    ("tensor", include_str!("../../tests/isa/tensor.txt")),
-    ("texture", include_str!("../../tests/isa/texture.txt")),
+    ("scalar", include_str!("coverage/scalar.txt")),
+    ("convert", include_str!("coverage/convert.txt")),
+    ("memory", include_str!("coverage/memory.txt")),
+    ("matrix", include_str!("coverage/matrix.txt")),
+    ("tensor", include_str!("coverage/tensor.txt")),
+    ("texture", include_str!("coverage/texture.txt")),
 ];
 
 /// What the emulator refuses, by the beginning of the instruction or by a modifier, with the reason.

@@ -1,5 +1,6 @@
 //! Lowers whole modules: variables, kernels, device functions and calls.
 
+use super::chip::threads_of_an_sm;
 use super::scope::{Lower, Symbol, describe};
 use super::{Matched, check, recursion};
 use crate::isa::Ty;
@@ -298,6 +299,7 @@ fn kernel<'m, 't>(
         maxntid: f.maxntid,
         reqcluster: f.reqnctapercluster,
         min_ctas: f.minnctapersm,
+        sm_threads: threads_of_an_sm(lw.chip),
         max_registers: f.maxnreg,
         hands_registers_over: lw.code.iter().any(|i| matches!(i.op, Op::SetMaxNreg { .. })),
         largest_increase: (lw.code.iter())

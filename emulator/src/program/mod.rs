@@ -81,6 +81,8 @@ pub(crate) struct Program {
     pub reqcluster: Option<[u32; 3]>,
     /// `.minnctapersm`.
     pub min_ctas: Option<u32>,
+    /// Most threads of an SM of the target. ptxas ignores `.minnctapersm` if it asks for more.
+    pub sm_threads: u32,
     /// `.maxnreg`.
     pub max_registers: Option<u32>,
     /// Whether the kernel has a `setmaxnreg`.

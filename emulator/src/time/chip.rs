@@ -266,17 +266,17 @@ chip! {
     tmem_alloc: "clk",
     /// Clocks of `wgmma` per column of N, for 64 rows.
     wgmma_column: "clk",
-    /// Clocks that a `wgmma` takes to read A from registers, in place of shared memory, after one of the same warpgroup. B's bytes add.
+    /// Clocks that a `wgmma` takes to read A from registers, after one of the same warpgroup. B's bytes add.
     wgmma_registers: "clk",
-    /// Clocks from a `wgmma` with A in registers to one of another warpgroup, at least.
+    /// Least clocks from one `wgmma` with A in registers to the next of another warpgroup.
     wgmma_registers_two: "clk",
-    /// Clocks to which B's bytes add if three warpgroups take turns with more than 16 columns.
+    /// The same where three warpgroups take turns and N is above 16. B's bytes add.
     wgmma_registers_three: "clk",
     /// Slots of the ports of registers that a `wgmma` takes from instructions of each sub-core per column of N, for its sums.
     wgmma_slots: "slots",
     /// Such slots that it takes in addition for A in registers.
     wgmma_slots_a: "slots",
-    /// From the end of a product's interval to the end of a wait for it.
+    /// From the end of a product's arithmetic to the end of a wait for it.
     wgmma_tail: "clk",
     /// Clocks for which a warp is busy issuing a `wgmma` of up to 64 columns.
     wgmma_issue: "clk",

@@ -1,4 +1,4 @@
-//! References of the kernels in `tests/corpus/cute`.
+//! References of the kernels in `corpus/cute`.
 
 use crate::compilers::harness::{self, Results, close};
 use crate::compilers::math;

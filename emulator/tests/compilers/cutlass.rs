@@ -1,4 +1,4 @@
-//! References of the kernels in `tests/corpus/cutlass`.
+//! References of the kernels in `corpus/cutlass`.
 
 use crate::compilers::harness::{self, Results};
 use crate::compilers::number::*;

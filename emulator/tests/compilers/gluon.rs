@@ -1,4 +1,4 @@
-//! References of the kernels in `tests/corpus/gluon`.
+//! References of the kernels in `corpus/gluon`.
 
 use crate::compilers::harness::{self, Results, close};
 use crate::compilers::math;

@@ -1,7 +1,7 @@
 //! Kernels that other compilers made of sources of ours, run on inputs of ours and compared with
 //! references of ours.
 //!
-//! The sources, PTX and launch files are in `tests/corpus`, a folder for each compiler; `make.py` there
+//! The sources, PTX and launch files are in `corpus`, a folder for each compiler; `make.py` there
 //! makes them again. Every kernel runs for every chip it was compiled for, under several schedules of
 //! asynchronous work with happens-before tracking, and must end without a finding, but for mistakes
 //! of the compilers that `harness` lists.

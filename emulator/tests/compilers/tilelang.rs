@@ -1,4 +1,4 @@
-//! References of the kernels in `tests/corpus/tilelang`.
+//! References of the kernels in `corpus/tilelang`.
 
 use crate::compilers::harness::{self, Results, close};
 use crate::compilers::math;

@@ -109,6 +109,7 @@ fn hold(chip: &Chip, groups: u32, n: u32, units: u32, place: Place) -> Probe {
     );
     let a = match place {
         Place::Shared => "%a",
+        // Any A will do: B is zero.
         Place::Registers => "{ %thread, %at, %end, %word }",
     };
     // Only one in shared memory can be transposed.

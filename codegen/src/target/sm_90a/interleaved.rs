@@ -18,7 +18,11 @@ pub(super) const ROWS: [u32; 2] = [64, 96];
 const K: u32 = 128;
 /// Elements of K of a tile of [`ROWS`]`[0]` with few tokens, if CTAs share K: half as many barriers.
 const LONG_K: u32 = 256;
+/// Most tokens of such a tile.
 const LONG_K_TOKENS: u32 = 96;
+/// What a share of K costs, in percent of its part of the work: shares are not equal to the last K tile, and loads start anew with each
+/// part. The second is for [`LONG_K`], which takes 0.97 of the time of [`K`] (decision 0228).
+const SHARE: [u128; 2] = [102, 99];
 /// Tokens of a tile at most, of two warpgroups and of three, which have fewer registers.
 const MOST: [u32; 2] = [256, 128];
 /// Tokens from which on separate MMAs are not looked at; of several matrices or groups, where less was tried.
@@ -97,11 +101,11 @@ fn best(problem: &Problem, config: &Config, arch: Arch) -> Choice {
     choices.min_by_key(|choice| choice.cost).unwrap_or_else(widest)
 }
 
-/// Whether CTAs may share K with `stream_k`.
+/// Whether CTAs may share the K of one matrix with `stream_k`.
 fn shares_k(shape: Shape, config: &Config) -> bool {
     let asked = config.schedule == Setting::Fixed(Schedule::StreamK);
     let free = !config.schedule.is_fixed() && config.multicast == Multicast::None;
-    asked || free && shape.groups == Groups::One
+    (asked || free) && shape.groups == Groups::One
 }
 
 /// The schedule for a tile: whole tiles, shared K where waves would leave many SMs idle, or clusters of two, which every chip has
@@ -113,8 +117,7 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     let tiles = rows.saturating_mul(shape.n.div_ceil(tile.n.max(1)).into()).max(1);
     let work = k.saturating_mul(rate(tile));
     let whole = tiles.div_ceil(sms).saturating_mul(work);
-    // Shares are not equal to the last K tile, and loads start anew with each part.
-    let percent = if tile.k == LONG_K { 99 } else { 102 };
+    let percent = SHARE[usize::from(tile.k == LONG_K && tile.m <= LONG_K_TOKENS)];
     let shared =
         (u128::from(tiles) * u128::from(work) * percent / 100 / u128::from(sms)).min(u64::MAX.into()) as u64;
     let handed_over = HANDED_OVER[usize::from(tile.n == ROWS[1])];

@@ -259,7 +259,7 @@ fn registers_of_a_thread(chip: &Chip, program: &Program, costs: &[Cost], threads
     let needed = program.registers_at_entry(all).map_or_else(
         || {
             let least = program.min_ctas.unwrap_or(1).max(1);
-            let most = registers_per_thread(all, least, threads).unwrap_or(MAX_REGISTERS);
+            let most = registers_per_thread(all, least, threads, program.sm_threads).unwrap_or(MAX_REGISTERS);
             live_registers(program, costs).min(most.into())
         },
         u64::from,

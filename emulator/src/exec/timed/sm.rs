@@ -46,7 +46,7 @@ pub(super) struct Sm {
     pub tensor: Moment,
     /// When the latest `wgmma` leave its queue.
     pub products: VecDeque<Moment>,
-    /// Whose products these are.
+    /// Which warpgroups made the latest products.
     pub turns: Turns,
     /// Whether lines of code were fetched, by number.
     pub code: Vec<bool>,
@@ -67,38 +67,40 @@ pub(super) struct Warpgroup {
     pub number: usize,
 }
 
-/// How many warpgroups made a product and the two before it.
+/// Whose product came before a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ByTurns {
-    /// The product before is of the same warpgroup.
-    One,
-    Two,
-    Three,
+pub(super) enum Before {
+    /// One of the same warpgroup.
+    Same,
+    /// One of another warpgroup, or none.
+    Other,
+    /// Those of two other warpgroups.
+    TwoOthers,
 }
 
 /// The warpgroups of the latest products.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     latest: [Option<Warpgroup>; 2],
-    /// When the latest product started.
+    /// When the latest product started, in clk.
     start: f64,
 }
 
 impl Turns {
-    /// How many warpgroups take turns with a product of `group`, and when the product before started.
-    pub fn next(&mut self, group: Warpgroup) -> (ByTurns, f64) {
+    /// Whose product came before the next one, of `group`, and when that started, in clk.
+    pub fn next(&mut self, group: Warpgroup) -> (Before, f64) {
         let group = Some(group);
         let [last, before] = self.latest;
         self.latest = [group, last];
-        let turns = match () {
-            () if last == group => ByTurns::One,
-            () if before.is_some() && before != last && before != group => ByTurns::Three,
-            () => ByTurns::Two,
+        let whose = match () {
+            () if last == group => Before::Same,
+            () if before.is_some() && before != last && before != group => Before::TwoOthers,
+            () => Before::Other,
         };
-        (turns, self.start)
+        (whose, self.start)
     }
 
-    /// The product starts.
+    /// The product starts at this clk.
     pub fn started(&mut self, start: f64) {
         self.start = start;
     }

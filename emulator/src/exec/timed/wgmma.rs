@@ -1,13 +1,13 @@
 //! `wgmma`: when the tensor core accepts, starts and finishes a product, and when its warp continues.
 
-use super::sm::{ByTurns, Warpgroup};
+use super::sm::{Before, Warpgroup};
 use super::{Timed, World};
 use crate::exec::state::Warp;
 use crate::program::WgmmaA;
 use crate::time::Chip;
 use crate::time::record::{Cause, Moment, Track};
 
-/// Columns up to which products of three warpgroups by turns, A in registers, take no longer than those of two.
+/// Columns up to which three warpgroups by turns take as long per product, A in registers, as two.
 const FEW_COLUMNS: f64 = 16.0;
 
 /// What a product takes.
@@ -29,27 +29,13 @@ impl Product {
         self.n * 32.0 / chip.smem_rate.value
     }
 
-    /// Clocks for A and B. A in shared memory has 64 rows.
-    fn operands(&self, chip: &Chip) -> f64 {
-        let a = if self.registers { chip.wgmma_registers.value } else { 64.0 * 32.0 / chip.smem_rate.value };
-        a + self.b(chip)
-    }
-
-    /// Clocks from its start until a product of another warpgroup can start. While B of one is read, A of the next one leaves its
-    /// registers.
-    fn interval(&self, chip: &Chip) -> f64 {
-        let operands = if self.registers { chip.wgmma_registers_two.value } else { self.operands(chip) };
-        self.math(chip).max(operands)
-    }
-
-    /// Clocks from the start of the product before, if registers that A leaves delay this one.
-    fn behind(&self, turns: ByTurns, chip: &Chip) -> f64 {
-        match turns {
-            ByTurns::One if self.registers => self.operands(chip),
-            ByTurns::Three if self.registers && self.n > FEW_COLUMNS => {
-                chip.wgmma_registers_three.value + self.b(chip)
-            }
-            ByTurns::One | ByTurns::Two | ByTurns::Three => 0.0,
+    /// Clocks for A and B after a product of the same kind. A in shared memory has 64 rows.
+    fn operands(&self, before: Before, chip: &Chip) -> f64 {
+        match before {
+            _ if !self.registers => 64.0 * 32.0 / chip.smem_rate.value + self.b(chip),
+            Before::Same => chip.wgmma_registers.value + self.b(chip),
+            Before::TwoOthers if self.n > FEW_COLUMNS => chip.wgmma_registers_three.value + self.b(chip),
+            Before::Other | Before::TwoOthers => chip.wgmma_registers_two.value,
         }
     }
 }
@@ -65,8 +51,9 @@ impl<'r> World<'r> {
         let group = w.wgmma_groups;
         let product = Product { n: op.n as f64, registers: matches!(op.a, WgmmaA::Registers(_)) };
         let n = product.n;
-        let (math, operands) = (product.math(chip), product.operands(chip));
-        let busy = product.interval(chip);
+        let math = product.math(chip);
+        // After a product of another warpgroup; one of the same may have to wait longer.
+        let busy = math.max(product.operands(Before::Other, chip));
         let cause = if busy > math { Cause::TensorOperands } else { Cause::TensorMath };
         let unit = &mut self.sms[t.ctas[c].sm];
         // The four warps of a warpgroup are one product: the first of them takes the tensor core.
@@ -78,9 +65,11 @@ impl<'r> World<'r> {
                 None => at,
             };
             let cta = t.cluster.ctas[c].id;
-            let (turns, before) = unit.turns.next(Warpgroup { cta, number: wi / 4 });
+            let (before, began) = unit.turns.next(Warpgroup { cta, number: wi / 4 });
+            let operands = product.operands(before, chip);
             let start = accepted.max(unit.tensor);
-            let start = start.until(before + product.behind(turns, chip), Cause::TensorOperands);
+            let start =
+                if product.registers { start.until(began + operands, Cause::TensorOperands) } else { start };
             unit.turns.started(start.time);
             unit.tensor = start.after(busy, cause);
             unit.products.push_back(unit.tensor);
@@ -105,12 +94,12 @@ impl<'r> World<'r> {
             let leader = t.ctas[c].warps[wi / 4 * 4].products.last();
             let floor = leader.map_or(at, |(_, m)| {
                 let mut m = *m;
-                m.time -= busy + chip.wgmma_tail.value;
+                m.time -= math + chip.wgmma_tail.value;
                 m
             });
             at.max(floor)
         };
-        let done = start.after(busy, cause).after(chip.wgmma_tail.value, Cause::TensorLatency);
+        let done = start.after(math, Cause::TensorMath).after(chip.wgmma_tail.value, Cause::TensorLatency);
         t.ctas[c].warps[wi].products.push((group, done));
         // Beyond 64 columns the next one waits a clock more for 8 of them; other instructions do not.
         let next = at.max(t.ctas[c].accepted[wi / 4]);

@@ -8,7 +8,7 @@ use crate::lanes::convert::Convert;
 use crate::lanes::float;
 use rayon::prelude::*;
 
-const TRUTH: &str = include_str!("../../../tests/corpus/hardware/approximations.txt");
+const TRUTH: &str = include_str!("approximations.txt");
 
 fn function(name: &str) -> Box<dyn Fn(u32) -> u32 + Sync> {
     const PI: u32 = 0x4049_0fdb;

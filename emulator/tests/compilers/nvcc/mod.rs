@@ -1,4 +1,4 @@
-//! References of the kernels in `tests/corpus/nvcc`, a file for each source there.
+//! References of the kernels in `corpus/nvcc`, a file for each source there.
 
 mod asynchronous;
 mod control;

@@ -1,4 +1,4 @@
-//! References of the kernels in `tests/corpus/triton`, by kind of kernel.
+//! References of the kernels in `corpus/triton`, by kind of kernel.
 
 mod elementwise;
 mod matmul;

@@ -1,7 +1,7 @@
 //! Mutates PTX and launch files and runs what is left of them: nothing may panic, hang, or take memory
 //! without bound.
 //!
-//! `SILUMIN_FUZZ_SECONDS=600 cargo run -p silumin-emulator --example fuzz -- [FOLDER...]`
+//! `SILUMIN_FUZZ_SECONDS=600 cargo run -p silumin-emulator-tests --example fuzz -- [FOLDER...]`
 //!
 //! Folders are searched for `.ptx` and `.toml` files; the default is the corpus of the tests. The unoptimised
 //! profile checks arithmetic overflow as well. `SILUMIN_FUZZ_SEED` chooses the mutations. A failing case is
@@ -153,7 +153,7 @@ fn mutate(text: &str, other: &str, r: &mut Random) -> String {
     }
 }
 
-/// Picks one of the instructions that a line of `tests/isa` stands for.
+/// Picks one of the instructions that a line of `emulator/src/lower/coverage` stands for.
 fn instruction(line: &str, r: &mut Random) -> String {
     let mut out = String::new();
     let mut rest = line;
@@ -175,7 +175,7 @@ fn instruction(line: &str, r: &mut Random) -> String {
     out
 }
 
-/// A kernel of some instructions of `tests/isa` on registers that hold addresses and small numbers.
+/// A kernel of some instructions of `emulator/src/lower/coverage` on registers that hold addresses and small numbers.
 fn kernel(isa: &[(String, Vec<String>)], r: &mut Random) -> String {
     let Some((target, lines)) = r.pick(isa) else { return String::new() };
     let mut body = String::new();
@@ -284,7 +284,8 @@ fn main() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if folders.is_empty() {
-        folders = vec![here.join("tests")];
+        folders =
+            ["corpus", "ptx", "common", "../src/lower/coverage"].map(|folder| here.join(folder)).to_vec();
     }
     let (mut kernels, mut launches, mut lists) = (Vec::new(), Vec::new(), Vec::new());
     for folder in &folders {

@@ -1,11 +1,11 @@
 //! How fast the emulator runs a warp-specialised NVFP4 GEMM.
 //!
-//! `cargo run --release -p silumin-emulator --example gemm_rate -- [M N K]`; the default, 512 x 8192 x 7168, is
+//! `cargo run --release -p silumin-emulator-tests --example gemm_rate -- [M N K]`; the default, 512 x 8192 x 7168, is
 //! the work of a dual GEMM of 512 x 4096 x 7168.
 
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
 
-#[path = "../tests/common/nvfp4_gemm.rs"]
+#[path = "../common/nvfp4_gemm.rs"]
 mod nvfp4_gemm;
 
 use nvfp4_gemm::Codes;
