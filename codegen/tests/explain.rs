@@ -280,7 +280,9 @@ fn rules_of_warpgroups_say_what_was_chosen() {
             "rows of one warpgroup: with 64 rows a tile",
         ),
         (Shape::new(16, 4096, 4096), &[], "tile", "[64, 32, 64]", "64 x 32 is estimated"),
-        (Shape::new(16, 4096, 4096), &[], "swap_ab", "off", "more SMs get a narrow tile"),
+        (Shape::new(16, 4096, 4096), &[], "swap_ab", "off", "would leave SMs idle"),
+        (Shape::new(16, 10240, 8192), &[], "swap_ab", "off", "would leave SMs idle"),
+        (Shape::new(16, 18944, 3584), &[], "swap_ab", "off", "would leave SMs idle"),
         // 8 rows reach at most 8 groups, which have 6 tiles of 128 each: 48 tiles.
         (Shape::new(8, 768, 2048).grouped(128), &[], "tile", "[8, 64, 64]", "rows of one warpgroup"),
         (Shape::new(1024, 768, 2048).grouped(128), &[], "tile", "[8, 128, 64]", "rows of 2 warpgroups"),

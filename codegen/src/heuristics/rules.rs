@@ -124,7 +124,7 @@ impl Rule {
                 );
             }
             Rule::TokensAreRows => {
-                "few columns: more SMs get a narrow tile with tokens as rows than a tile of 128 rows of weights"
+                "tiles of 128 rows of weights would leave SMs idle: narrow tiles with tokens as rows share the work better"
             }
             Rule::NarrowTile => {
                 return format!("N = 64 leaves no SM with two tiles: {} CTAs on {sms} SMs", plan.ctas());
