@@ -59,7 +59,8 @@ def main():
             ratios.setdefault((row["weights"], gpus), []).append(ratio)
             cells += [f"{other[which]:.1f}", f"{row[which]:.1f}", f"{ratio:.2f}"]
         if ranks > 1:
-            cells.append(f"{100 * (1 - row['without_sum_us'] / row['all_us']):.0f} %")
+            # A zero without a sign.
+            cells.append(f"{round(100 * (1 - row['without_sum_us'] / row['all_us']))} %")
         print("| " + " | ".join(cells) + " |")
     for (weights, gpus), of in ratios.items():
         print(f"\n{weights} weights on {gpus}: geometric mean {mean(of):.2f}, from {min(of):.2f} to {max(of):.2f}")

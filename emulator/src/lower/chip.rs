@@ -4,8 +4,8 @@
 //! The list has only features introduced with sm_80 or later, and whole instructions or modifiers, not every
 //! combination. `tests/targets.rs` and `tests/damages.rs` compare it with the assembler.
 
-/// Most threads of an SM of the chip with this number, as ptxas 13.5 applies `.minnctapersm`: 1,536 for Thor (`sm_101`, later
-/// `sm_110`), `sm_120` and `sm_121`.
+/// Most threads of an SM of the chip with this number, from `sm_90` on. ptxas 13.5 applies `.minnctapersm` with 1,536 for `sm_110`,
+/// which was `sm_101`, `sm_120` and `sm_121`.
 pub(super) fn threads_of_an_sm(number: u32) -> u32 {
     if number == 101 || number >= 110 { 1536 } else { 2048 }
 }

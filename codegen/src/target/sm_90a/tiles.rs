@@ -1,7 +1,7 @@
 //! Which tile takes the least time where weights are read as they are: an estimate of each, from what was measured.
 //!
-//! `evidence/tiles.jsonl` has the times of 578 problems on an H100 and 30 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of weights as
-//! rows. A test compares what is chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
+//! `evidence/tiles.jsonl` has the times of 578 problems on an H100 and 30 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of
+//! weights as rows. A test compares what is chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
 
 use super::legalize::sum_limit;
 use super::promotion;
@@ -12,7 +12,7 @@ use crate::heuristics::{sms, usual_tiles};
 use crate::problem::{Groups, MmaKind, Problem};
 use crate::target::fragments::{WARPGROUP_ROWS, least_busy};
 
-/// Tenths of the SMs' turns that tiles of 128 rows of 16-bit weights need at least.
+/// Tenths of the places in their waves (waves times SMs) up to which tiles of 128 rows of 16-bit weights give way to tokens as rows.
 const BUSY_TENTHS: u64 = 7;
 /// Parts of a clock that estimates count in.
 const PARTS: u64 = 4;
@@ -67,8 +67,8 @@ pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arc
 
 /// Whether few tokens are rows. Most SMs then get a narrow tile; tiles of 64 or 128 rows of weights leave most SMs without one.
 /// Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in bf16 (0.74 with N below 1500), 1.00 in e4m3,
-/// 0.96 in bf16 with one product. With 16-bit operands also where tiles of 128 rows leave much of their last wave idle: 0.92 to 1.03 of
-/// the time on an H200 and an H100, 0.97 in the geometric mean (decision 0230). Boxes beside f32 scale factors do not end with A. Given
+/// 0.96 in bf16 with one product. With 16-bit operands also where tiles of 128 rows leave places in their waves: 0.92 to 1.00 of the
+/// time on an H200 (0.97 in the geometric mean), 0.92 to 1.03 on an H100 (decision 0230). Boxes beside f32 scale factors do not end with A. Given
 /// stages may be as many as weights as rows leave room for.
 pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> bool {
     let tiles = usual_tiles(problem.shape, 2 * WARPGROUP_ROWS)

@@ -87,7 +87,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Whose product came before the next one, of `group`, and when that started, in clk.
+    /// Whose product came before the next one, of `group`, and when that started, in clk; negative if there was none.
     pub fn next(&mut self, group: Warpgroup) -> (Before, f64) {
         let group = Some(group);
         let [last, before] = self.latest;
@@ -97,7 +97,7 @@ impl Turns {
             () if before.is_some() && before != last && before != group => Before::TwoOthers,
             () => Before::Other,
         };
-        (whose, self.start)
+        (whose, if last.is_some() { self.start } else { f64::NEG_INFINITY })
     }
 
     /// The product starts at this clk.

@@ -52,7 +52,7 @@ impl<'r> World<'r> {
         let product = Product { n: op.n as f64, registers: matches!(op.a, WgmmaA::Registers(_)) };
         let n = product.n;
         let math = product.math(chip);
-        // After a product of another warpgroup; one of the same may have to wait longer.
+        // After a product of another warpgroup; one of the same, or of a third by turns, may have to wait longer.
         let busy = math.max(product.operands(Before::Other, chip));
         let cause = if busy > math { Cause::TensorOperands } else { Cause::TensorMath };
         let unit = &mut self.sms[t.ctas[c].sm];
