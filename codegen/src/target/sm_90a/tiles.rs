@@ -1,6 +1,6 @@
 //! Which tile takes the least time where weights are read as they are: an estimate of each, from what was measured.
 //!
-//! `evidence/tiles.jsonl` has the times of 578 problems on an H100 and 30 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of
+//! `evidence/tiles.jsonl` has the times of 578 problems on an H100 and 75 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of
 //! weights as rows. A test compares what is chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
 
 use super::legalize::sum_limit;
