@@ -20,9 +20,9 @@ const K: u32 = 128;
 const LONG_K: u32 = 256;
 /// Most tokens of such a tile.
 const LONG_K_TOKENS: u32 = 96;
-/// What a share of K costs, in percent of its part of the work: shares are not equal to the last K tile, and loads start anew with each
-/// part. The second is for [`LONG_K`], which takes 0.97 of the time of [`K`] (decision 0228).
-const SHARE: [u128; 2] = [102, 99];
+/// Time of a CTA with `stream_k`, in percent of its part of the work: parts are not equal to the last K tile, and loads start anew with
+/// each. The second is for [`LONG_K`], which takes 0.97 of the time of [`K`] (decision 0228).
+const STREAM_K_PERCENT: [u128; 2] = [102, 99];
 /// Tokens of a tile at most, of two warpgroups and of three, which have fewer registers.
 const MOST: [u32; 2] = [256, 128];
 /// Tokens from which on separate MMAs are not looked at; of several matrices or groups, where less was tried.
@@ -117,7 +117,7 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     let tiles = rows.saturating_mul(shape.n.div_ceil(tile.n.max(1)).into()).max(1);
     let work = k.saturating_mul(rate(tile));
     let whole = tiles.div_ceil(sms).saturating_mul(work);
-    let percent = SHARE[usize::from(tile.k == LONG_K && tile.m <= LONG_K_TOKENS)];
+    let percent = STREAM_K_PERCENT[usize::from(tile.k == LONG_K && tile.m <= LONG_K_TOKENS)];
     let shared =
         (u128::from(tiles) * u128::from(work) * percent / 100 / u128::from(sms)).min(u64::MAX.into()) as u64;
     let handed_over = HANDED_OVER[usize::from(tile.n == ROWS[1])];

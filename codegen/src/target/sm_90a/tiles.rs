@@ -68,8 +68,8 @@ pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arc
 /// Whether few tokens are rows. Most SMs then get a narrow tile; tiles of 64 or 128 rows of weights leave most SMs without one.
 /// Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in bf16 (0.74 with N below 1500), 1.00 in e4m3,
 /// 0.96 in bf16 with one product. With 16-bit operands also where tiles of 128 rows leave places in their waves: 0.92 to 1.00 of the
-/// time on an H200 (0.97 in the geometric mean), 0.92 to 1.03 on an H100 (decision 0230). Boxes beside f32 scale factors do not end with A. Given
-/// stages may be as many as weights as rows leave room for.
+/// time on an H200 (0.97 in the geometric mean), 0.92 to 1.03 on an H100 (decision 0230). Boxes beside f32 scale factors do not end
+/// with A. Given stages may be as many as weights as rows leave room for.
 pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> bool {
     let tiles = usual_tiles(problem.shape, 2 * WARPGROUP_ROWS)
         .saturating_mul(problem.shape.n.div_ceil(2 * WARPGROUP_ROWS).into());
