@@ -285,7 +285,14 @@ impl Chip {
 
 #[cfg(test)]
 mod tests {
-    use super::Chip;
+    use super::{Chip, threads_of_an_sm};
+
+    /// As ptxas 13.5 applies `.minnctapersm` (decision 0226).
+    #[test]
+    fn thor_and_consumer_chips_have_fewer_threads() {
+        assert_eq!([90, 100, 103].map(threads_of_an_sm), [2048; 3]);
+        assert_eq!([101, 110, 120, 121].map(threads_of_an_sm), [1536; 4]);
+    }
 
     #[test]
     fn targets_are_read() {
