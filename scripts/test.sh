@@ -45,7 +45,7 @@ step "packages"
 # verification keeps what it unpacked of a version, and would judge an earlier state of it; so the
 # archives are unpacked here, as a workspace of their own that stands in for crates.io.
 rm -rf target/package target/packaged
-cargo package --workspace --exclude silumin-bench-gpu --exclude silumin-bench-host --exclude silumin-emulator-tests --exclude silumin-messages --exclude silumin-testkit --exclude xtask --locked --allow-dirty --quiet --no-verify
+cargo package --workspace --exclude silumin-bench-gpu --exclude silumin-bench-host --exclude silumin-emulator-tests --exclude silumin-messages --exclude silumin-testkit --exclude silumin-tests --exclude xtask --locked --allow-dirty --quiet --no-verify
 mkdir -p target/packaged
 {
   printf '[workspace]\nresolver = "3"\nmembers = ["silumin*"]\n\n[patch.crates-io]\n'

@@ -7,7 +7,6 @@
 
 use silumin_testkit::agreement::{Left, Point};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 const FAMILIES: usize = 24;
 /// Fewer tell too little.
@@ -15,7 +14,7 @@ const LEAST: usize = 96;
 
 #[test]
 fn kernels_leave_what_a_gpu_left() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hardware/ours.jsonl");
+    let path = silumin_testkit::root().join("tests/hardware/ours.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<(&str, (Point, Left))> =
         text.lines().map(|line| (line, serde_json::from_str(line).unwrap())).collect();

@@ -24,7 +24,6 @@ mod cuda;
 mod dual_gemm;
 mod emit;
 mod emulate;
-#[cfg(feature = "safetensors")]
 mod errors;
 mod experts;
 mod formats;
@@ -58,11 +57,8 @@ mod times;
 mod tune_command;
 mod tuning;
 mod view;
-#[cfg(feature = "safetensors")]
 mod weights;
 mod winner;
-
-use std::path::Path;
 
 /// The tests of a file that is not declared here would never run.
 #[test]
@@ -72,7 +68,7 @@ fn every_file_is_declared() {
         .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
         .collect();
     let mut files = 0;
-    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")).unwrap() {
+    for entry in std::fs::read_dir(silumin_testkit::root().join("tests")).unwrap() {
         let path = entry.unwrap().path();
         let is_module =
             path.extension().is_some_and(|extension| extension == "rs") || path.join("mod.rs").is_file();

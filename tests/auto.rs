@@ -6,7 +6,6 @@ use silumin::codegen::plan::Plan;
 use silumin::runtime::predict::Chip;
 use silumin::runtime::tune::{Depth, Descent, difference};
 use silumin_testkit::{parallel, sample};
-use std::path::Path;
 use xtask::auto::arch;
 use xtask::auto::board::seconds;
 use xtask::auto::problems::{self, FORMATS, Problem};
@@ -22,7 +21,7 @@ fn plan(of: &Problem, arch: Arch) -> Plan {
 }
 
 fn lines() -> Vec<Line> {
-    rows::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/auto.jsonl")).unwrap()
+    rows::read(&silumin_testkit::root().join("evidence/auto.jsonl")).unwrap()
 }
 
 /// A search of a dozen kernels may find something so much faster. The rules were made before the simulator had bytes under way (decision

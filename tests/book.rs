@@ -13,7 +13,7 @@ const LINE_LIMIT: usize = 160;
 const FRONTED: &str = "Of";
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    silumin_testkit::root()
 }
 
 /// A document, as far as these tests look at it.

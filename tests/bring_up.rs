@@ -13,7 +13,7 @@ use silumin_testkit::sample;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -353,8 +353,7 @@ fn probes_assemble() {
             Err(error) => Some(format!("{arch} {}: {error}", probe.name)),
         });
     sample::assert_none(&faults, small.len());
-    let check =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src/bring_up/check.ptx")).unwrap();
+    let check = fs::read_to_string(silumin_testkit::root().join("cli/src/bring_up/check.ptx")).unwrap();
     ptxas.assemble(&check, Arch::Sm100a).unwrap();
 }
 

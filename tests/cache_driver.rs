@@ -409,7 +409,8 @@ fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
 #[test]
 fn relocatable_code_ignores_setmaxnreg_in_every_spelling() {
     let folder = tempfile::tempdir().unwrap();
-    let kernel = std::fs::read_to_string("tests/out/hopper_default.ptx").unwrap();
+    let kernel =
+        std::fs::read_to_string(silumin_testkit::root().join("tests/out/hopper_default.ptx")).unwrap();
     assert!(kernel.contains("setmaxnreg.inc") && kernel.contains(".reqntid 384, 1, 1\n.minnctapersm 1\n"));
     let maxnreg = kernel.replacen(".minnctapersm 1", ".maxnreg 168", 1);
     let hidden = kernel.replacen(".visible .entry", ".entry", 1);

@@ -263,7 +263,7 @@ fn a_program_whose_reader_leaves_ends_without_a_word() {
 
 #[test]
 fn every_program_ends_with_its_reader() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = &silumin_testkit::root();
     // What all verbs go through, what has verbs without them, and the thin examples.
     let programs = ["cli/src/lib.rs", "benches/gpu/src/main.rs", "examples/emit.rs", "examples/ladder.rs"];
     for program in programs {

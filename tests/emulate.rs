@@ -454,8 +454,7 @@ fn a_reader_who_leaves_changes_no_exit_status() {
 #[test]
 fn check_survives_damaged_kernels() {
     // Cut and spliced text reaches every way in which a tree can be incomplete.
-    let text =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/out/default.ptx")).unwrap();
+    let text = fs::read_to_string(silumin_testkit::root().join("tests/out/default.ptx")).unwrap();
     let bytes = text.as_bytes();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("k.ptx");

@@ -7,11 +7,10 @@ use silumin_emulator::Module;
 use silumin_emulator::command::{Limits, Request, Timing, execute};
 use silumin_emulator::time::{SassCosts, SassError, TimeError, issue_costs};
 use std::fs;
-use std::path::Path;
 
 /// The golden kernel `tests/in/NAME.toml`, and its target.
 fn golden(name: &str) -> (silumin::Kernel, &'static str) {
-    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in").join(format!("{name}.toml"));
+    let input = silumin_testkit::root().join("tests/in").join(format!("{name}.toml"));
     let file: SpecFile = toml::from_str(&fs::read_to_string(input).unwrap()).unwrap();
     let (spec, arch) = file.read().unwrap();
     (spec.kernel(file.shape(), arch).unwrap(), arch.target())
@@ -74,7 +73,7 @@ fn an_assembler_that_refuses_the_text_is_quoted() {
 /// What `emulate --time` prints of a pair of CuTe's, and its exit status.
 fn emulated(issue: IssueSource, json: bool) -> String {
     let timing = Timing { issue, ..Timing::of("b200") };
-    let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/emulator/tests/corpus/cute/pair.sm100.toml").into();
+    let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/../emulator/tests/corpus/cute/pair.sm100.toml").into();
     let request = Request::Time { launch, timing, limits: Limits::default(), json };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     assert_eq!(execute(&request, &mut out, &mut err), 0, "{}", String::from_utf8_lossy(&err));

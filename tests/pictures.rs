@@ -2,11 +2,10 @@
 
 use silumin_cli::view;
 use std::fs;
-use std::path::Path;
 
 #[test]
 fn the_pictures_of_the_book_are_what_the_command_draws() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = &silumin_testkit::root();
     let pictures = xtask::pictures::of_the_book().unwrap();
     assert_eq!(pictures.len(), 15);
     for (name, svg) in pictures {
@@ -28,7 +27,7 @@ fn predicted(svg: &str) -> f64 {
 /// The model of time moves by parts of a percent with every number of a chip; the picture is held to what it says.
 #[test]
 fn the_picture_of_the_readme_shows_what_the_simulator_predicts() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("book/src/pictures/glance.svg");
+    let path = silumin_testkit::root().join("book/src/pictures/glance.svg");
     let (committed, today) = (fs::read_to_string(path).unwrap(), xtask::pictures::glance().unwrap());
     let texts = |svg: &str| -> Vec<String> {
         let texts = svg.split("<text ").skip(1).map(|text| text.split(['>', '<']).nth(1).unwrap().to_owned());
@@ -46,7 +45,7 @@ fn the_picture_of_the_readme_shows_what_the_simulator_predicts() {
 
 #[test]
 fn the_readme_quotes_the_evidence() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = &silumin_testkit::root();
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let beside = |name: &str| xtask::plots::beside(root, name).unwrap();
     let (mean, worst) = beside("h200_bf16").over_the_best();
@@ -68,7 +67,7 @@ fn the_readme_quotes_the_evidence() {
 
 #[test]
 fn every_golden_kernel_can_be_drawn() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
+    let folder = silumin_testkit::root().join("tests/in");
     let mut kernels = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();

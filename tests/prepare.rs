@@ -18,7 +18,7 @@ use silumin_emulator::{LaunchFile, Options};
 use silumin_testkit::sample;
 
 fn golden(preparation: Preparation, arch: Arch) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/prepared");
+    let folder = silumin_testkit::root().join("tests/prepared");
     folder.join(format!("{preparation}.{arch}.ptx"))
 }
 
@@ -712,7 +712,7 @@ const SCATTERED_SCALES: (&str, &str) =
 
 #[test]
 fn mistakes_in_them_are_caught() {
-    let equivalents = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
+    let equivalents = silumin_testkit::root().join("tests/mutants.toml");
     let equivalents = Equivalents::parse(&fs::read_to_string(equivalents).unwrap()).unwrap();
     // Five times what the longest of them executes: a mutant with an endless loop ends there.
     let plan = SurveyOptions { seeds: 1, equivalents, instruction_limit: 60_000, ..SurveyOptions::default() };

@@ -8,7 +8,6 @@ use silumin::codegen::spec::SpecFile;
 use silumin::verify::sass::{Audit, audit, parse};
 use silumin::verify::toolchain::{Nvdisasm, Ptxas};
 use silumin::{Arch, Shape};
-use std::path::Path;
 
 const SHAPE: Shape = Shape::new(256, 4096, 7168);
 
@@ -28,7 +27,7 @@ fn ours(knobs: &[(&str, &str)]) -> (Plan, Vec<Audit>) {
 }
 
 fn triton(name: &str) -> Audit {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sass").join(name);
+    let path = silumin_testkit::root().join("tests/sass").join(name);
     audits(&std::fs::read_to_string(path).unwrap()).remove(0)
 }
 

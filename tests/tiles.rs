@@ -7,7 +7,6 @@ use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat};
 use silumin::{Arch, Groups, Plan, Shape, Spec};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 /// Limits of the chosen kernel's time over the fastest one's: the geometric mean of a set, and each problem.
 struct Limits {
@@ -35,7 +34,7 @@ fn plan(of: &Value) -> Plan {
 
 /// Holds the choices for the problems of a file of evidence against its times. `name`: what the file calls a choice.
 fn judge(file: &str, limits: &Limits, name: impl Fn(&Plan) -> String) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence").join(file);
+    let path = silumin_testkit::root().join("evidence").join(file);
     let text = fs::read_to_string(path).unwrap();
     // The first line says how they were measured.
     let problems: Vec<Value> = text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();

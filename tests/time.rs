@@ -475,7 +475,7 @@ WAIT:
 
 #[test]
 fn each_uncertain_number_is_tried_at_both_ends() {
-    let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/emulator/tests/corpus/cute/pair.sm100.toml");
+    let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/../emulator/tests/corpus/cute/pair.sm100.toml");
     let run = |json| {
         let timing = Timing { range: true, sensitivity: Some(5), ..Timing::of("b200") };
         let request = Request::Time { launch: launch.into(), timing, limits: Limits::default(), json };

@@ -1,12 +1,12 @@
 //! Predicted against measured times: `evidence/times`, `evidence/time.jsonl`, and what `xtask/src/times` makes of them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use xtask::times::predict::{Options, estimate};
 use xtask::times::rows::{self, Line, Set};
 use xtask::times::{plot, score};
 
 fn evidence() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence")
+    silumin_testkit::root().join("evidence")
 }
 
 fn sets() -> Vec<Set> {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use silumin_cli::view::{self, page};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in").join(format!("{name}.toml"))
+    silumin_testkit::root().join("tests/in").join(format!("{name}.toml"))
 }
 
 /// What the page's script reads.
@@ -81,7 +81,7 @@ fn a_page_has_what_is_known_of_two_kernels() {
 
 #[test]
 fn a_launch_file_is_shown_with_its_findings() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/view/race.toml");
+    let file = silumin_testkit::root().join("tests/view/race.toml");
     let html = page(&[&file], true).unwrap();
     stands_alone(&html);
     let kernel = &data(&html)[0];

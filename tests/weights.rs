@@ -1,5 +1,4 @@
 //! `examples/model_load.rs` on every kind of device, and what it says of what is not there.
-#![cfg(feature = "safetensors")]
 
 #[allow(dead_code)]
 #[path = "../examples/model_load/main.rs"]

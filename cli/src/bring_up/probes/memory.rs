@@ -37,6 +37,8 @@ pub(super) struct Loads {
     pub walk: u32,
     /// Rows of the tensor that a walk reads, if boxes reach over its end.
     pub inside: Option<u32>,
+    /// Whether the other 31 lanes wait for the one that loads, instead of leaving the kernel.
+    pub parked: bool,
 }
 
 impl Loads {
@@ -59,6 +61,7 @@ impl Loads {
             between: 0,
             walk: 0,
             inside: None,
+            parked: false,
         }
     }
 
@@ -122,6 +125,14 @@ impl Loads {
             ("INIT", init.trim_end()),
             ("FIRST", first.trim_end()),
             ("NEXT", next.trim_end()),
+            (
+                "END",
+                if self.parked {
+                    "    bar.warp.sync 0xffffffff;"
+                } else {
+                    "    // The lanes that load nothing are long gone."
+                },
+            ),
         ];
         let ptx = chip.fill(include_str!("tma.ptx"), &values);
         // A CTA more than an SM has room for would wait for another's end.
@@ -168,6 +179,13 @@ impl Loads {
     }
 }
 
+/// Boxes under way in each CTA, and CTAs.
+fn few_from_dram() -> impl Iterator<Item = (u32, u32)> {
+    let some = [1, 2, 3, 4, 6, 8, 12];
+    let by = |ctas: u32| some.map(|depth| (depth, ctas));
+    by(1).into_iter().chain(by(16)).chain([(8, 32), (8, 64)])
+}
+
 /// All of them.
 pub(super) fn all(chip: &Chip) -> Vec<Probe> {
     let rows = chip.few(1024, 262_144);
@@ -186,6 +204,25 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
         )
         .probe(chip),
     ];
+    for kilobytes in [2, 8, 16] {
+        let name = format!("tma_load_parked_of_{kilobytes}_kb");
+        let about = format!(
+            "TMA loads of {kilobytes} KB from L2, one after the other, by a lane that the rest of its warp waits for"
+        );
+        let loads = Loads::new(&name, &about, 1, 1, rows);
+        let height = 8 * kilobytes;
+        probes.push(Loads { box_shape: [128, height], step: height, parked: true, ..loads }.probe(chip));
+    }
+    for depth in [2, 3, 4, 6] {
+        let name = format!("tma_load_{}_kb_one_sm", 16 * depth);
+        let about = format!("TMA loads of 16 KB from L2 by one CTA, {} KB under way", 16 * depth);
+        probes.push(Loads::new(&name, &about, depth, 1, rows).probe(chip));
+    }
+    for depth in [1, 2, 3, 4, 6] {
+        let name = format!("tma_load_{}_kb_all_sms", 16 * depth);
+        let about = format!("TMA loads of 16 KB from L2 by all SMs, {} KB under way in each", 16 * depth);
+        probes.push(Loads::new(&name, &about, depth, all, rows).probe(chip));
+    }
     let two = "TMA loads of 16 KB from L2, eight at a time, by two CTAs, which the chip places on SMs next to each other";
     probes.push(Loads::new("tma_load_two_sms", two, 8, 2, rows).probe(chip));
     for megabytes in [4, 16] {
@@ -262,13 +299,15 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
         let walks = Loads { box_shape: [width, height], group: all, walk: 64, pitch: 64 * width, ..loads };
         probes.push(Loads { apart: 0, step: 1, inside: Some(inside), ..walks }.probe(chip));
     }
-    for ctas in [16, 32, 64] {
-        let name = format!("dram_load_128_kb_by_{ctas}");
-        let about = format!("TMA loads of 16 KB from DRAM by {ctas} CTAs, 128 KB under way in each");
+    // Few SMs leave DRAM idle: how the rate grows with the bytes under way is the SM's own limit.
+    for (depth, ctas) in few_from_dram() {
+        let name = format!("dram_load_{}_kb_by_{ctas}", 16 * depth);
+        let by = if ctas == 1 { "one CTA".to_owned() } else { format!("{ctas} CTAs") };
+        let about = format!("TMA loads of 16 KB from DRAM by {by}, {} KB under way in each", 16 * depth);
         let rows = chip.few(4096, 1 << 26);
-        let loads = Loads::new(&name, &about, 8, ctas, rows);
+        let loads = Loads::new(&name, &about, depth, ctas, rows);
         let (step, between) = (128 * chip.few(4, all), chip.few(1024, 1 << 24));
-        let rounds = [64, 256];
+        let rounds = [512 / depth, 2048 / depth];
         probes.push(Loads { apart: 128, step, between, rounds, nanoseconds: true, ..loads }.probe(chip));
     }
     for depth in [1, 2, 4, 8] {

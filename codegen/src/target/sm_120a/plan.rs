@@ -121,7 +121,7 @@ impl Isa for Mma {
     #[cfg(feature = "render")]
     fn view(&self, plan: &Plan) -> crate::render::TargetView {
         // Clusters have one CTA.
-        crate::render::TargetView { space: "cta", ..self.groups.view(plan) }
+        crate::render::TargetView { space: "cta", producer_alone: false, ..self.groups.view(plan) }
     }
 
     #[cfg(feature = "render")]

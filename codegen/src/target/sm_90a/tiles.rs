@@ -12,8 +12,8 @@ use crate::heuristics::{sms, usual_tiles};
 use crate::problem::{Groups, MmaKind, Problem};
 use crate::target::fragments::{WARPGROUP_ROWS, least_busy};
 
-/// Tenths of the places in their waves (waves times SMs) up to which tiles of 128 rows of 16-bit weights give way to tokens as rows.
-const BUSY_TENTHS: u64 = 7;
+/// Percent of the places in their waves (waves times SMs) up to which tiles of 128 rows of weights give way to tokens as rows.
+const BUSY_PERCENT: u64 = 75;
 /// Parts of a clock that estimates count in.
 const PARTS: u64 = 4;
 /// Tokens up to which times were measured. With more, tiles of 128 rows take turns on all SMs.
@@ -67,16 +67,16 @@ pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arc
 
 /// Whether few tokens are rows. Most SMs then get a narrow tile; tiles of 64 or 128 rows of weights leave most SMs without one.
 /// Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in bf16 (0.74 with N below 1500), 1.00 in e4m3,
-/// 0.96 in bf16 with one product. With 16-bit operands also where tiles of 128 rows leave places in their waves: 0.92 to 1.00 of the
-/// time on an H200 (0.97 in the geometric mean), 0.92 to 1.03 on an H100 (decision 0230). Boxes beside f32 scale factors do not end
-/// with A. Given stages may be as many as weights as rows leave room for.
+/// 0.96 in bf16 with one product. Also where tiles of 128 rows leave places in their waves; with 8-bit operands only if there are
+/// several waves. On an H200 that takes 0.83 to 1.01 of the time (decision 0232). Boxes beside f32 scale factors do not end with A.
+/// Given stages may be as many as weights as rows leave room for.
 pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> bool {
     let tiles = usual_tiles(problem.shape, 2 * WARPGROUP_ROWS)
         .saturating_mul(problem.shape.n.div_ceil(2 * WARPGROUP_ROWS).into());
     let sms = u64::from(sms(config, arch));
-    let places = tiles.div_ceil(sms.max(1)).saturating_mul(sms);
-    let idle = problem.formats.check() == Ok(MmaKind::F16)
-        && tiles.saturating_mul(10) <= places.saturating_mul(BUSY_TENTHS);
+    let waves = tiles.div_ceil(sms.max(1));
+    let idle = (waves > 1 || problem.formats.check() == Ok(MmaKind::F16))
+        && tiles.saturating_mul(100) <= waves.saturating_mul(sms).saturating_mul(BUSY_PERCENT);
     estimates(problem, config, strategy)
         && !problem.formats.scales_sums()
         && !config.stages.is_fixed()

@@ -94,6 +94,7 @@ pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
         keeps_words: true,
         places_staging: true,
         meets_in_producer: plan.work.cluster_parts > 1,
+        producer_alone: false,
         space: "cluster",
         second_column: tcgen05.tmem.second,
         shared_columns: tcgen05.tmem.shared,

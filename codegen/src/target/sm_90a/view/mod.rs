@@ -66,6 +66,7 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
         keeps_words: false,
         places_staging: false,
         meets_in_producer: false,
+        producer_alone: plan.cluster_ctas() == 1,
         space: "cluster",
         second_column: 0,
         shared_columns: 0,
