@@ -125,14 +125,8 @@ impl Loads {
             ("INIT", init.trim_end()),
             ("FIRST", first.trim_end()),
             ("NEXT", next.trim_end()),
-            (
-                "END",
-                if self.parked {
-                    "    bar.warp.sync 0xffffffff;"
-                } else {
-                    "    // The lanes that load nothing are long gone."
-                },
-            ),
+            ("OTHERS", if self.parked { "    @!%elected bra END;" } else { "    @!%elected exit;" }),
+            ("END", if self.parked { "END:\n    bar.warp.sync 0xffffffff;" } else { "" }),
         ];
         let ptx = chip.fill(include_str!("tma.ptx"), &values);
         // A CTA more than an SM has room for would wait for another's end.

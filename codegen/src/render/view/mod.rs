@@ -92,6 +92,7 @@ pub(crate) struct TargetView {
     /// See [`View`].
     pub places_staging: bool,
     pub meets_in_producer: bool,
+    /// See [`ProducerView::alone`].
     pub producer_alone: bool,
     /// The shared memory that loads name: `cluster` or `cta`.
     pub space: &'static str,

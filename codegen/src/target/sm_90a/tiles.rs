@@ -1,6 +1,6 @@
 //! Which tile takes the least time where weights are read as they are: an estimate of each, from what was measured.
 //!
-//! `evidence/tiles.jsonl` has the times of 578 problems on an H100 and 75 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of
+//! `evidence/tiles.jsonl` has the times of 578 problems on an H100 and 165 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of
 //! weights as rows. A test compares what is chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
 
 use super::legalize::sum_limit;
@@ -68,8 +68,8 @@ pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arc
 /// Whether few tokens are rows. Most SMs then get a narrow tile; tiles of 64 or 128 rows of weights leave most SMs without one.
 /// Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in bf16 (0.74 with N below 1500), 1.00 in e4m3,
 /// 0.96 in bf16 with one product. Also where tiles of 128 rows leave places in their waves; with 8-bit operands only if there are
-/// several waves. On an H200 that takes 0.83 to 1.01 of the time (decision 0232). Boxes beside f32 scale factors do not end with A.
-/// Given stages may be as many as weights as rows leave room for.
+/// several waves. That takes 0.83 to 1.03 of the time on an H200, 0.92 to 1.03 on an H100 (decisions 0230 and 0232). Boxes beside f32
+/// scale factors do not end with A. Given stages may be as many as weights as rows leave room for.
 pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> bool {
     let tiles = usual_tiles(problem.shape, 2 * WARPGROUP_ROWS)
         .saturating_mul(problem.shape.n.div_ceil(2 * WARPGROUP_ROWS).into());

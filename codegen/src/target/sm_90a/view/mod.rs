@@ -66,6 +66,7 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
         keeps_words: false,
         places_staging: false,
         meets_in_producer: false,
+        // In clusters it costs time (decision 0231).
         producer_alone: plan.cluster_ctas() == 1,
         space: "cluster",
         second_column: 0,
