@@ -120,7 +120,7 @@ impl Isa for Mma {
 
     #[cfg(feature = "render")]
     fn view(&self, plan: &Plan) -> crate::render::TargetView {
-        // Clusters have one CTA.
+        // Clusters have one CTA. Whether lanes that leave help was not measured (decision 0231).
         crate::render::TargetView { space: "cta", producer_alone: false, ..self.groups.view(plan) }
     }
 
