@@ -103,22 +103,36 @@ fn number(value: &toml::Value) -> f64 {
     value.as_float().or(value.as_integer().map(|i| i as f64)).unwrap()
 }
 
-/// Rings of stages, and how far off a prediction of a round may be. With operands in L2, apart for each SM, two stages come out 15
-/// to 30 % too quick: those are not here (decision 0095). They were measured while the lanes that load nothing waited; now these
-/// leave, and rings on one SM are 5 to 13 % quicker (decision 0231).
-const RINGS: [(&str, f64); 6] = [
-    ("ring_2_n128_2_stages_one", 0.05),
-    ("ring_2_n128_rows_2_stages_one", 0.06),
-    ("ring_2_n192_columns_2_stages_one", 0.05),
+/// What bring-up measured on an H200: the table of a probe. Probes of loads were measured anew when their lanes that load nothing had
+/// left them (decision 0231).
+fn measured(probe: &str) -> toml::Table {
+    let [first, loads] = [
+        include_str!("../evidence/bring-up/h200/sm_90a.measured.toml"),
+        include_str!("../evidence/bring-up/h200/loads.measured.toml"),
+    ]
+    .map(|text| text.parse::<toml::Table>().unwrap());
+    loads.get(probe).or(first.get(probe)).unwrap().as_table().unwrap().clone()
+}
+
+/// Rings of stages, and how far off a prediction of a round may be. With two stages of operands in L2, apart for each SM, all but the
+/// smallest come out 22 to 33 % too quick: those are not here (decision 0234).
+const RINGS: [(&str, f64); 12] = [
+    ("ring_2_n128_2_stages_one", 0.11),
+    ("ring_2_n128_rows_2_stages_one", 0.05),
+    ("ring_2_n192_columns_2_stages_one", 0.04),
     ("ring_2_n128_rows_3_stages_one", 0.03),
-    ("ring_1_n256_2_stages_tiles", 0.08),
-    ("ring_2_n256_2_stages_tiles", 0.08),
+    ("ring_1_n256_2_stages_tiles", 0.05),
+    ("ring_1_n256_3_stages_tiles", 0.06),
+    ("ring_2_n128_2_stages_tiles", 0.07),
+    ("ring_2_n128_rows_2_stages_tiles", 0.05),
+    ("ring_2_n192_columns_2_stages_tiles", 0.05),
+    ("ring_2_n256_2_stages_tiles", 0.05),
+    ("ring_2_n256_3_stages_tiles", 0.05),
+    ("ring_2_n128_3_stages_all", 0.1),
 ];
 
 #[test]
 fn rounds_of_a_ring_take_what_they_took_on_an_h200() {
-    let text = include_str!("../evidence/bring-up/h200/sm_90a.measured.toml");
-    let measured: toml::Table = toml::from_str(text).unwrap();
     let chip = Chip::named("h200").unwrap();
     let all = probes(Arch::Sm90a);
     for (_, (name, bar)) in sample::of(RINGS.to_vec(), 3) {
@@ -126,17 +140,45 @@ fn rounds_of_a_ring_take_what_they_took_on_an_h200() {
         // A simulation starts with L2 empty: what empties it on a chip is not needed.
         let cold = probe.launches.len() > 1;
         probe.launches.drain(..probe.launches.len() - 1);
-        let want = number(&measured[name]["round_clk"]);
+        let want = number(&measured(name)["round_clk"]);
         let got = columns(&probe, &chip, !cold)["round_clk"];
         let again = sample::again();
         assert!((got / want - 1.0).abs() < bar, "{name}: a round of {got} clk, measured {want}; {again}");
     }
 }
 
+/// Loads that miss L2, one after the other, and how far off a prediction of their median may be.
+const MISSES: [(&str, f64); 6] = [
+    ("dram_latency", 0.06),
+    ("dram_tma_latency", 0.03),
+    ("dram_tma_latency_of_1_rows", 0.08),
+    ("dram_tma_latency_of_16_rows", 0.08),
+    ("dram_tma_latency_of_64_rows", 0.07),
+    ("dram_tma_latency_of_128_rows", 0.03),
+];
+
+#[test]
+fn loads_that_miss_l2_take_what_they_took_on_an_h200() {
+    let chip = Chip::named("h200").unwrap();
+    let all = probes(Arch::Sm90a);
+    for (name, bar) in MISSES {
+        let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
+        probe.launches.drain(..probe.launches.len() - 1);
+        let mut read = readings(&probe, &chip, false);
+        read.sort_by(f64::total_cmp);
+        let row = measured(name);
+        let (got, want) = (read[read.len() / 2], number(&row["median_clk"]));
+        assert!((got / want - 1.0).abs() < bar, "{name}: a median of {got} clk, measured {want}");
+        // Lines of the other half of L2, and lines that wait for a refresh.
+        let spread = ["p10_clk", "max_clk"].map(|key| number(&row[key]));
+        let (low, high) = (read[read.len() / 10], read[read.len() - 1]);
+        assert!(low > 0.8 * spread[0] && low < 1.2 * spread[0], "{name}: {low} clk, measured {}", spread[0]);
+        assert!((high / spread[1] - 1.0).abs() < 0.08, "{name}: {high} clk, measured {}", spread[1]);
+    }
+}
+
 #[test]
 fn a_full_queue_of_products_holds_a_warp_as_on_an_h200() {
-    let text = include_str!("../evidence/bring-up/h200/sm_90a.measured.toml");
-    let measured: toml::Table = toml::from_str(text).unwrap();
     let chip = Chip::named("h200").unwrap();
     let all = probes(Arch::Sm90a);
     for (name, bar) in [
@@ -149,7 +191,7 @@ fn a_full_queue_of_products_holds_a_warp_as_on_an_h200() {
     ] {
         let probe = all.iter().find(|p| p.name == name).unwrap();
         let got = columns(probe, &chip, true)["issued_8_clk"];
-        let want = number(&measured[name]["issued_8_clk"]);
+        let want = number(&measured(name)["issued_8_clk"]);
         assert!((got / want - 1.0).abs() < bar, "{name}: issued after {got} clk, measured {want}");
     }
 }
@@ -173,8 +215,6 @@ const BESIDE: [(&str, f64); 12] = [
 
 #[test]
 fn products_take_issue_slots_as_on_hopper() {
-    let text = include_str!("../evidence/bring-up/h200/sm_90a.measured.toml");
-    let measured: toml::Table = toml::from_str(text).unwrap();
     let chip = Chip::named("h200").unwrap();
     let free = chip.with("wgmma_slots", 0.0).unwrap().with("wgmma_slots_a", 0.0).unwrap();
     let all = probes(Arch::Sm90a);
@@ -185,7 +225,7 @@ fn products_take_issue_slots_as_on_hopper() {
             launch["params"][1] = serde_json::json!({ "u32": rounds });
         }
         probe.reduce["counts"] = rounds.to_vec().into();
-        let want = number(&measured[name]["round_clk"]);
+        let want = number(&measured(name)["round_clk"]);
         let (got, _) = measure(&probe, &chip, true);
         assert!((got / want - 1.0).abs() < bar, "{name}: a round of {got:.0} clk, measured {want}");
         if name == "beside_3_n64_decode_16" {
@@ -212,33 +252,40 @@ fn registers_of_accumulators_bound_the_ctas_of_an_sm() {
     assert_eq!(predict(&kernel, None, &timing).unwrap().launches[0].resident, 132);
 }
 
-/// GB/s that all SMs take from DRAM with so many KB under way in each, and how far off a prediction may be: probes
-/// `dram_load_N_kb` and `dram_load_rows_N_kb` of bring-up on an H200, 2026-11-23 (evidence/bring-up/h200). With few loads under
-/// way the model is too quick, most with rows that lie 8 KB apart (book/src/time.md).
-const STREAMS: [(&str, f64, f64); 5] = [
-    ("dram_load_16_kb", 3010.7, 0.18),
-    ("dram_load_32_kb", 4340.5, 0.03),
-    ("dram_load_64_kb", 4705.1, 0.03),
-    ("dram_load_rows_32_kb", 3909.0, 0.12),
-    ("dram_load_rows_64_kb", 4511.4, 0.04),
+/// Streams from DRAM by one SM, by 16 and by all, with N KB under way in each, and how far off a prediction of a load of 16 KB
+/// may be.
+const STREAMS: [(&str, f64); 11] = [
+    ("dram_load_16_kb_by_1", 0.03),
+    ("dram_load_32_kb_by_1", 0.03),
+    ("dram_load_64_kb_by_1", 0.03),
+    ("dram_load_16_kb_by_16", 0.03),
+    ("dram_load_32_kb_by_16", 0.04),
+    ("dram_load_64_kb_by_16", 0.09),
+    ("dram_load_16_kb", 0.05),
+    ("dram_load_32_kb", 0.05),
+    ("dram_load_64_kb", 0.04),
+    ("dram_load_rows_32_kb", 0.08),
+    ("dram_load_rows_64_kb", 0.03),
 ];
 
 #[test]
 fn streams_from_dram_take_what_they_took_on_an_h200() {
     let chip = Chip::named("h200").unwrap();
     let all = probes(Arch::Sm90a);
-    for (_, (name, want, bar)) in sample::of(STREAMS.to_vec(), STREAMS.len()) {
+    for (_, (name, bar)) in sample::of(STREAMS.to_vec(), STREAMS.len()) {
         let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
         let depth = u32::try_from(probe.reduce["counts"][0].as_u64().unwrap()).unwrap();
-        let rounds: [u32; 3] = [1, 24 / depth, 192 / depth];
+        // Fewer SMs take more rounds until they are out of step.
+        let loads = if probe.launches[0]["grid"][0].as_u64().unwrap() < 100 { 480 } else { 192 };
+        let rounds: [u32; 3] = [1, 24 / depth, loads / depth];
         for (launch, rounds) in probe.launches.iter_mut().zip(rounds) {
             launch["params"][2] = serde_json::json!({ "u32": rounds });
         }
         probe.reduce["counts"] = rounds.map(|rounds| rounds * depth).to_vec().into();
-        let (each, _) = measure(&probe, &chip, false);
-        let got = 132.0 * 16384.0 / each;
+        let (got, _) = measure(&probe, &chip, false);
+        let want = number(&measured(name)["interval_ns"]);
         let again = sample::again();
-        assert!((got / want - 1.0).abs() < bar, "{name}: {got:.0} GB/s, measured {want:.0}; {again}");
+        assert!((got / want - 1.0).abs() < bar, "{name}: {got:.0} ns a load, measured {want:.0}; {again}");
     }
 }
 
@@ -248,25 +295,21 @@ fn probes(arch: Arch) -> Vec<Probe> {
 
 #[test]
 fn single_instructions_take_what_they_took_on_an_h200() {
-    let text = include_str!("../evidence/bring-up/h200/sm_90a.measured.toml");
-    let measured: toml::Table = toml::from_str(text).unwrap();
     let chip = Chip::named("h200").unwrap();
     let (mut compared, mut missed) = (0, Vec::new());
     for probe in probes(Arch::Sm90a).iter().filter(|p| p.reduce["kind"] == "line") {
-        // On all SMs at once it takes a while, and is another test's.
-        let Some(row) = measured.get(&probe.name).filter(|_| probe.name != "tma_load_all_sms") else {
-            continue;
-        };
-        let each = probe.reduce["each"].as_str().unwrap();
-        let Some(want) = row.get(each).and_then(|v| v.as_float().or(v.as_integer().map(|i| i as f64))) else {
-            continue;
-        };
         // Chains of arithmetic are not among them: without machine code the table leaves out a part of such latencies,
         // which compilers fill with other work (decision 0080).
         let one = [
-            // The simulator has the delay of a lane that its warp waits for in each load; `tma_load_latency` is one without it
-            // (decision 0104).
+            "tma_load_latency",
+            "tma_load_latency_of_2_kb",
+            "tma_load_latency_of_4_kb",
+            "tma_load_latency_of_8_kb",
+            // A lane that its warp waits for.
+            "tma_load_parked_of_2_kb",
             "tma_load_parked_of_16_kb",
+            "tma_load_32_kb_one_sm",
+            "tma_load_64_kb_one_sm",
             "tma_load_one_sm",
             "tma_load_rows_of_32",
             "tma_load_rows_of_64",
@@ -299,6 +342,8 @@ fn single_instructions_take_what_they_took_on_an_h200() {
         {
             continue;
         }
+        let row = measured(&probe.name);
+        let want = number(&row[probe.reduce["each"].as_str().unwrap()]);
         let (got, first) = measure(probe, &chip, true);
         compared += 1;
         // Two that the simulator has too slow and too quick (decision 0229).

@@ -10,6 +10,7 @@
 //! * `starts.rs`: what is slow the first time.
 
 mod beside;
+mod cold;
 mod memory;
 mod rings;
 mod starts;
@@ -187,6 +188,7 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
         }
     }
     probes.extend(memory::all(&chip));
+    probes.extend(cold::all(&chip));
     probes.push(mbarrier(&chip));
     let sync = "    barrier.cluster.arrive.release.aligned;\n    barrier.cluster.wait.acquire.aligned;";
     let load = "    ld.shared::cluster.u32 %value, [%at];\n    add.u32 %at, %at, %value;";

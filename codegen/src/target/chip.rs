@@ -93,6 +93,9 @@ fn limits(text: &str, tensor_core: TensorCore) -> Limits {
     let way = way(tensor_core);
     let (sms, hertz) = (number("sms"), number("clock") * 1e6);
     let (f16, fp4_ratio) = (way.rates)(&number);
+    // A mean: half of the lines are in the farther half, and some wait for a refresh, half of it on average.
+    let refresh = number("dram_refresh") / number("dram_refresh_interval") * number("dram_refresh") / 2.0;
+    let miss = number("dram_latency") + number("dram_far") / 2.0 + refresh;
     Limits {
         smem_bytes: number("smem") as u32 - RESERVED_SMEM,
         tmem_columns: way.tmem_columns,
@@ -100,7 +103,7 @@ fn limits(text: &str, tensor_core: TensorCore) -> Limits {
         fp4_ops_per_second: fp4_ratio.map_or(0.0, |ratio| 4.0 * f16 / ratio * sms * hertz),
         fp8_ops_per_second: 2.0 * f16 * sms * hertz,
         dram_bytes_per_second: number("dram_rate") * 1e9,
-        dram_latency: (number("l2_latency") + number("l2_far") + number("dram_latency")) / hertz,
+        dram_latency: (number("l2_latency") + number("l2_far") + miss) / hertz,
         l2_bytes_per_second: number("l2_rate") * hertz,
         sm_bytes_per_second: number("sm_rate") * hertz,
         smem_bytes_per_second: number("smem_rate") * hertz,

@@ -202,6 +202,12 @@ chip! {
     sm_write_rate: "bytes/clk",
     /// Additional latency of an L2 miss.
     dram_latency: "clk",
+    /// Additional latency of DRAM beside the other half of L2.
+    dram_far: "clk",
+    /// Clocks for which a refresh keeps a bank of DRAM from answering.
+    dram_refresh: "clk",
+    /// From the start of a bank's refresh to the start of its next one.
+    dram_refresh_interval: "clk",
     /// Rate of all DRAM channels together.
     dram_rate: "GB/s",
     /// Channels of DRAM, each with a queue of its own.
@@ -288,6 +294,11 @@ chip! {
     mbarrier_arrive: "clk",
     /// From the completion of a phase to a waiting warp's next instruction.
     mbarrier_wake: "clk",
+    /// Between two looks at an mbarrier by lanes that wait for it while other lanes of their warp wait elsewhere. 0: they see it at
+    /// once.
+    mbarrier_look: "clk",
+    /// From the start of such a wait to the first of these looks.
+    mbarrier_first_look: "clk",
     /// A test of an mbarrier whose phase is complete.
     mbarrier_test: "clk",
     /// Additional clocks of an arrival in another CTA of the cluster.
@@ -437,7 +448,16 @@ impl Chip {
 
     /// Numbers that must not be 0.
     fn positive(&self) -> impl Iterator<Item = (&'static str, Quantity)> {
-        let rates = ["sms", "clock", "tensor_power", "smem", "threads", "l1_lines", "store_lines"];
+        let rates = [
+            "sms",
+            "clock",
+            "tensor_power",
+            "smem",
+            "threads",
+            "l1_lines",
+            "store_lines",
+            "dram_refresh_interval",
+        ];
         Chip::NUMBERS
             .iter()
             .filter(move |n| n.0.ends_with("_rate") || rates.contains(&n.0))

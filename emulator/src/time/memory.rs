@@ -13,7 +13,7 @@ const WAYS: usize = 8;
 struct Way {
     /// Line number plus 1; 0 for none.
     line: u64,
-    /// Time at which its bytes are in L2, in clk.
+    /// Time at which its bytes are in L2, for SMs of the half that its DRAM is beside, in clk.
     ready: f64,
     /// Time at which L2 last read it for an SM, in clk.
     read: f64,
@@ -75,6 +75,11 @@ pub(crate) struct Memory {
     latency: f64,
     far: f64,
     dram: f64,
+    /// What DRAM of the other half takes in addition.
+    dram_far: f64,
+    /// How long a refresh keeps a bank of DRAM busy, and from the start of one to the next.
+    refresh: f64,
+    refresh_interval: f64,
     pub traffic: Traffic,
 }
 
@@ -111,6 +116,9 @@ impl Memory {
             latency: own + (chip.l2_latency.value - own) * scale,
             far: chip.l2_far.value * scale,
             dram: chip.dram_latency.value * scale,
+            dram_far: chip.dram_far.value * scale,
+            refresh: chip.dram_refresh.value * scale,
+            refresh_interval: chip.dram_refresh_interval.value * scale,
             traffic: Traffic::default(),
         }
     }
@@ -120,11 +128,28 @@ impl Memory {
         (hash(line) & 1) as usize
     }
 
-    /// The DRAM channel of a line. Addresses are spread so that no stride uses one channel alone.
-    fn channel(&self, line: u64) -> usize {
+    /// The DRAM channel of a run of lines. Addresses are spread so that no stride uses one channel alone.
+    fn channel(&self, run: u64) -> usize {
         // The halves of L2 take other bits of the hash.
-        let h = u128::from(hash(line / self.interleave).rotate_left(24));
+        let h = u128::from(hash(run).rotate_left(24));
         ((h * self.channels.len() as u128) >> 64) as usize
+    }
+
+    /// What a line of a channel takes longer for an SM in `half`. The first half of the channels is beside the first half of L2.
+    fn far_of(&self, channel: usize, half: usize) -> f64 {
+        let beside = (2 * channel >= self.channels.len()) == (half == 1);
+        if beside { 0.0 } else { self.dram_far }
+    }
+
+    /// Clocks from `now` until the bank that holds a run of lines has been refreshed: 0 if it is not being refreshed. Banks are
+    /// refreshed one after the other, each again and again.
+    fn refreshed(&self, run: u64, now: f64) -> f64 {
+        if self.refresh == 0.0 {
+            return 0.0;
+        }
+        let phase = (hash(run).rotate_left(40) >> 11) as f64 / (1u64 << 53) as f64;
+        let since = (now + phase * self.refresh_interval).rem_euclid(self.refresh_interval);
+        (self.refresh - since).max(0.0)
     }
 
     /// Marks lines as present in L2 at the start.
@@ -188,18 +213,22 @@ impl Memory {
         });
         let (source, ready) = match found {
             None => {
-                let channel = self.channel(line);
-                let channel = &mut self.channels[channel];
+                let run = line / self.interleave;
+                let at = self.channel(run);
+                let channel = &mut self.channels[at];
                 let served = channel.take(now, LINE as f64);
                 let alone = channel.alone(LINE as f64);
                 queued = (served - now - alone).max(0.0);
                 // The latency is that of a line that nobody is in the way of.
-                let ready = served - alone + self.dram;
+                let from = served - alone;
+                let ready = from + self.refreshed(run, from) + self.dram;
                 self.find_by(line, h, |w, _| w.ready = ready);
                 self.traffic.dram_bytes += LINE as f64;
-                (Source::Dram, ready)
+                (Source::Dram, ready + self.far_of(at, half))
             }
-            Some(at) if at > now => (Source::Shared, ready),
+            Some(at) if at > now => {
+                (Source::Shared, ready + self.far_of(self.channel(line / self.interleave), half))
+            }
             Some(_) => (Source::L2, now),
         };
         let from = ready.max(now);
@@ -274,6 +303,32 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_the_other_half_and_of_banks_that_are_refreshed_take_longer() {
+        let chip = Chip::named("h200").unwrap();
+        let mut m = Memory::new(&chip);
+        let (far, refresh) = (chip.dram_far.value, chip.dram_refresh.value);
+        // Each in a run of its own, and after the one before.
+        let lines = 4000u64;
+        let took: Vec<f64> = (0..lines)
+            .map(|l| {
+                let now = l as f64 * 1777.0;
+                let line = l * m.interleave;
+                m.read(line, 128.0, now, Memory::half(line)).at - now
+            })
+            .collect();
+        let least = took.iter().copied().fold(f64::MAX, f64::min);
+        let share = |from: f64, to: f64| {
+            took.iter().filter(|&&t| t - least >= from && t - least < to).count() as f64 / lines as f64
+        };
+        assert!((0.43..0.5).contains(&share(0.0, 1.0)), "near: {}", share(0.0, 1.0));
+        assert!((0.43..0.5).contains(&share(far - 1.0, far + 1.0)), "far: {}", share(far - 1.0, far + 1.0));
+        let waits = 1.0 - share(0.0, 1.0) - share(far - 1.0, far + 1.0);
+        let expected = refresh / chip.dram_refresh_interval.value;
+        assert!((waits / expected - 1.0).abs() < 0.2, "{waits} wait for a refresh, {expected} expected");
+        assert!(share(far + refresh + 1.0, f64::MAX) == 0.0);
+    }
+
+    #[test]
     fn bytes_beyond_the_rate_queue() {
         let mut m = memory();
         let n = 10_000u64;
@@ -290,7 +345,7 @@ mod tests {
         let run = m.interleave;
         let mut lines = vec![0u64; m.channels.len()];
         for line in 0..run * 64 * lines.len() as u64 {
-            lines[m.channel(line)] += 1;
+            lines[m.channel(line / m.interleave)] += 1;
         }
         assert!(lines.iter().all(|n| n % run == 0), "{lines:?}");
         assert!(lines.iter().all(|n| (32 * run..112 * run).contains(n)), "{lines:?}");

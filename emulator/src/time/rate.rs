@@ -13,6 +13,8 @@ const FEW: usize = 256;
 const PORT_BIN: f64 = 4.0;
 /// For a channel of DRAM, and for ports.
 const CHANNEL_BINS: usize = 1024;
+/// For a port from L2: as many clocks as all bytes take that SMs can have asked DRAM for.
+const PORT_BINS: usize = 4096;
 
 /// A rate in bytes per clock, with a calendar of the used part.
 #[derive(Debug)]
@@ -38,6 +40,11 @@ impl Rate {
     /// For a unit of an SM, whose requests lie close together.
     pub fn small(per_clock: f64) -> Self {
         Self::with(per_clock, BIN, FEW)
+    }
+
+    /// For a port of an SM from L2. Bytes come in any order, because lines take different times.
+    pub fn port(bytes_per_clock: f64) -> Self {
+        Self::with(bytes_per_clock, BIN, PORT_BINS)
     }
 
     /// For the ports of a sub-core's registers, one slot per clock.

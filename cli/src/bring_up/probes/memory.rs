@@ -300,8 +300,10 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
         let about = format!("TMA loads of 16 KB from DRAM by {by}, {} KB under way in each", 16 * depth);
         let rows = chip.few(4096, 1 << 26);
         let loads = Loads::new(&name, &about, depth, ctas, rows);
-        let (step, between) = (128 * chip.few(4, all), chip.few(1024, 1 << 24));
-        let rounds = [512 / depth, 2048 / depth];
+        let between = chip.few(1024, 1 << 24);
+        // Launches are repeated: what one CTA reads in each must not fit into L2.
+        let (step, boxes) = if ctas == 1 { (128, 16_384) } else { (128 * chip.few(4, all), 2048) };
+        let rounds = [boxes / 4 / depth, boxes / depth];
         probes.push(Loads { apart: 128, step, between, rounds, nanoseconds: true, ..loads }.probe(chip));
     }
     for depth in [1, 2, 4, 8] {
@@ -327,8 +329,6 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
         let walks = Loads { walk: 64, pitch: 8192, apart: 0, step: 1, between, ..loads };
         probes.push(Loads { rounds, nanoseconds: true, ..walks }.probe(chip));
     }
-    probes.push(cold(chip, true));
-    probes.push(cold(chip, false));
     for lanes in [1, 2, 8, 32] {
         for ctas in [1, all] {
             probes.push(accesses(chip, true, lanes, ctas));
@@ -363,42 +363,6 @@ pub(super) fn flush(chip: &Chip) -> (Value, (&'static str, u64)) {
 /// The PTX of a probe together with the kernel that empties L2.
 pub(super) fn with_flush(ptx: String) -> String {
     ptx + include_str!("flush.ptx")
-}
-
-/// Loads that miss L2, one after the other: by a thread, or 2 KB at a time by TMA.
-fn cold(chip: &Chip, tma: bool) -> Probe {
-    // A prime number of 128-byte lines between two, so that they lie in all parts of L2 and DRAM.
-    const STRIDE: u32 = 131 * 128;
-    let lines = chip.few(8, 512);
-    let (flush, flushed) = flush(chip);
-    let (name, about, ptx, parameter) = if tma {
-        let ptx = chip.fill(include_str!("tma_cold.ptx"), &[]);
-        let map = json!({ "tensor_map": {
-            "buffer": "data", "data_type": "u8", "dims": [128, lines * 131], "strides": [128], "box": [128, 16], "swizzle": "128b",
-        }});
-        ("dram_tma_latency", "a TMA load of 2 KB that misses L2", ptx, map)
-    } else {
-        let values = [("STRIDE", STRIDE.to_string())];
-        let ptx = chip.fill(include_str!("l2.ptx"), &values.each_ref().map(|(n, v)| (*n, v.as_str())));
-        let (head, rest) = ptx.split_once("WARM:").unwrap_or((&ptx, ""));
-        let loop_ = rest.split_once("LOOP:").map_or("", |(_, rest)| rest);
-        let ptx = format!("{head}LOOP:{loop_}");
-        ("dram_latency", "a thread's load that misses L2", ptx, json!({ "pointer": "data" }))
-    };
-    Probe {
-        name: name.to_owned(),
-        about: about.to_owned(),
-        ptx: with_flush(ptx),
-        buffers: vec![("out", 8 * u64::from(lines)), ("data", u64::from(lines) * u64::from(STRIDE)), flushed],
-        launches: vec![
-            flush,
-            json!({
-                "kernel": "probe", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_smem": 4096,
-                "params": [{ "pointer": "out" }, parameter, { "u32": 0 }, { "u32": lines }],
-            }),
-        ],
-        reduce: json!({ "kind": "spread", "unit": "clk" }),
-    }
 }
 
 /// Boxes of 16 KB; each CTA of a cluster loads its part for all.

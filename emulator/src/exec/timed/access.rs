@@ -108,8 +108,7 @@ impl<'r> World<'r> {
                 } else {
                     let read = self.memory.read(line, bytes, request, unit.half);
                     let unit = &mut self.sms[sm];
-                    unit.port_in = unit.port_in.max(read.at) + bytes / self.chip.sm_rate.value;
-                    later(unit.port_in, Cause::GlobalMemory);
+                    later(unit.port_in.take(read.at, bytes), Cause::GlobalMemory);
                 }
             }
             let unit = &self.sms[sm];

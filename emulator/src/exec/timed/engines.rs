@@ -189,8 +189,8 @@ impl<'r> World<'r> {
                     let request = unit.lsu;
                     let read = self.memory.read(src / LINE, f64::from(*bytes), request, unit.half);
                     let unit = &mut self.sms[sm];
-                    unit.port_in = unit.port_in.max(read.at) + f64::from(*bytes) / self.chip.sm_rate.value;
-                    small_done = small_done.max(at.until(unit.port_in + 20.0, Cause::GlobalMemory));
+                    let entered = unit.port_in.take(read.at, f64::from(*bytes));
+                    small_done = small_done.max(at.until(entered + 20.0, Cause::GlobalMemory));
                     small.push(sequence);
                 }
                 Copy::SmallArrive { .. } => {
@@ -304,7 +304,6 @@ impl<'r> World<'r> {
     pub(super) fn load_on(&mut self, mut load: Box<Load>) {
         let chip = self.chip;
         let half = self.sms[load.sm].half;
-        let rate = chip.tma_rate.value.min(chip.sm_rate.value);
         let begin = load.start.time + chip.tma_latency.value;
         let mut left = REQUESTS;
         while let Some(p) = load.pieces.get_mut(load.next) {
@@ -340,9 +339,7 @@ impl<'r> World<'r> {
             load.next += usize::from(p.bytes == 0);
             let mut ready = read.at;
             for &d in &load.to {
-                let port = &mut self.sms[d].tma_port;
-                *port = port.max(read.at) + bytes as f64 / rate;
-                ready = ready.max(*port);
+                ready = ready.max(self.sms[d].tma_port.take(read.at, bytes as f64));
             }
             if load.slowest.is_none_or(|(_, _, last)| ready > last) {
                 load.slowest = Some((request, read, ready));

@@ -30,8 +30,8 @@ pub(super) struct Sm {
     pub smem: Rate,
     /// Global loads and stores of threads.
     pub lsu: f64,
-    /// The ports from and to L2.
-    pub port_in: f64,
+    /// The port from L2, for threads, and the port to it.
+    pub port_in: Rate,
     pub port_out: f64,
     pub dsmem: f64,
     /// When the TMA can start another load, and another store.
@@ -40,8 +40,8 @@ pub(super) struct Sm {
     /// Return times and bytes of pending TMA requests; and their total.
     pub requests: VecDeque<(f64, f64)>,
     pub under_way: f64,
-    /// When bytes of the TMA can enter shared memory.
-    pub tma_port: f64,
+    /// The port from L2, for the TMA.
+    pub tma_port: Rate,
     /// When the tensor core can start another operation.
     pub tensor: Moment,
     /// When the latest `wgmma` leave its queue.
@@ -131,14 +131,14 @@ impl Sm {
             sub: (0..SUB_CORES).map(|_| sub()).collect(),
             smem: Rate::small(chip.smem_rate.value),
             lsu: 0.0,
-            port_in: 0.0,
+            port_in: Rate::port(chip.sm_rate.value),
             port_out: 0.0,
             dsmem: 0.0,
             tma: Moment::default(),
             tma_store: Moment::default(),
             requests: VecDeque::new(),
             under_way: 0.0,
-            tma_port: 0.0,
+            tma_port: Rate::port(chip.tma_rate.value.min(chip.sm_rate.value)),
             tensor: Moment::default(),
             products: VecDeque::new(),
             turns: Turns::default(),

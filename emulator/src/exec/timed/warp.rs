@@ -419,6 +419,17 @@ impl<'r> World<'r> {
             + self.chip.barrier_warp.value * warps.min(product(self.run.launch.block) as f64)
     }
 
+    /// The first look at or after `time` of lanes that wait at an mbarrier since `since`, while other lanes of their warp wait
+    /// elsewhere.
+    fn look(&self, since: f64, time: f64) -> f64 {
+        let (first, step) = (self.chip.mbarrier_first_look.value, self.chip.mbarrier_look.value);
+        if step <= 0.0 {
+            return time;
+        }
+        let first = since + first;
+        first + ((time - first) / step).ceil().max(0.0) * step
+    }
+
     /// Wakes warps whose wait is over. `line` is that of the completing operation, if it was no thread.
     pub(super) fn wake(&mut self, k: usize, t: &mut Timed<'r>, moment: Moment, line: u32) {
         if t.cluster.cluster_phase != t.phase_seen {
@@ -448,7 +459,11 @@ impl<'r> World<'r> {
                 let (ends, by) = match wait {
                     Wait::Mbar(Suspended { offset, .. }) => {
                         let (seen, by) = t.phase((c, offset)).unwrap_or((moment, line));
-                        (own.max(seen).after(self.chip.mbarrier_wake.value, Cause::Mbarrier), by)
+                        let mut seen = own.max(seen);
+                        if w.groups.len() > 1 {
+                            seen = seen.until(self.look(since, seen.time), Cause::Mbarrier);
+                        }
+                        (seen.after(self.chip.mbarrier_wake.value, Cause::Mbarrier), by)
                     }
                     Wait::Bar { .. } => (own.max(moment).after(barrier, Cause::Barrier), line),
                     Wait::Cluster { .. } => (own.max(t.met), line),
