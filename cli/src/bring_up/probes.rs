@@ -5,6 +5,7 @@
 //!
 //! * this file: tensor cores, clusters, L2's halves, launches.
 //! * `beside.rs`: instructions beside products.
+//! * `cold.rs`: loads that miss L2, one after the other.
 //! * `memory.rs`: TMA, L2, DRAM, stores.
 //! * `units.rs`: latencies and intervals of an SM's units.
 //! * `starts.rs`: what is slow the first time.

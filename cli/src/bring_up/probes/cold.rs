@@ -7,11 +7,12 @@ use serde_json::json;
 /// All of them.
 pub(super) fn all(chip: &Chip) -> Vec<Probe> {
     [Cold::Box, Cold::Rows(1), Cold::Rows(16), Cold::Rows(64), Cold::Rows(128), Cold::Thread]
-        .map(|cold| probe(chip, &cold))
+        .map(|cold| probe(chip, cold))
         .into()
 }
 
 /// What a load is.
+#[derive(Clone, Copy)]
 enum Cold {
     /// A word, by a thread.
     Thread,
@@ -22,9 +23,9 @@ enum Cold {
 }
 
 /// Loads that miss L2, one after the other.
-fn probe(chip: &Chip, cold: &Cold) -> Probe {
+fn probe(chip: &Chip, cold: Cold) -> Probe {
     // A prime number of 128-byte lines between two, so that they lie in all parts of L2 and DRAM.
-    const STRIDE: u32 = 131 * 128;
+    const APART: u32 = 131;
     // Bytes from row to row of the longer rows.
     const PITCH: u32 = 14_336;
     let loads = chip.few(8, 512);
@@ -37,12 +38,12 @@ fn probe(chip: &Chip, cold: &Cold) -> Probe {
             "buffer": "data", "data_type": "u8", "dims": [width, rows], "strides": [width], "box": [128, height], "swizzle": "128b",
         }})
     };
-    let (name, about, ptx, parameter, bytes) = match *cold {
+    let (name, about, ptx, parameter, bytes) = match cold {
         Cold::Box => {
-            let ptx = by_tma(2048, "    add.u32 %row, %row, 131;");
+            let ptx = by_tma(2048, &format!("    add.u32 %row, %row, {APART};"));
             let about = "a TMA load of 2 KB that misses L2".to_owned();
-            let rows = loads * 131;
-            ("dram_tma_latency".to_owned(), about, ptx, map(128, rows, 16), u64::from(rows) * 128)
+            let rows = loads * APART;
+            ("dram_tma_latency".to_owned(), about, ptx, map(128, rows, 16), u64::from(rows * 128))
         }
         Cold::Rows(height) => {
             let step = format!(
@@ -50,20 +51,20 @@ fn probe(chip: &Chip, cold: &Cold) -> Probe {
                  @%complete mov.b32 %column, 0;\n    @%complete add.u32 %row, %row, {height};"
             );
             let about = format!(
-                "a TMA load of {height} row(s) of 128 bytes, {PITCH} bytes apart, that misses L2; loads continue the rows"
+                "a TMA load of {height} rows of 128 bytes, {PITCH} bytes apart, that misses L2; loads continue the rows"
             );
             let rows = height * loads.div_ceil(PITCH / 128);
             let name = format!("dram_tma_latency_of_{height}_rows");
             (name, about, by_tma(128 * height, &step), map(PITCH, rows, height), u64::from(rows * PITCH))
         }
         Cold::Thread => {
-            let values = [("STRIDE", STRIDE.to_string())];
+            let values = [("STRIDE", (128 * APART).to_string())];
             let ptx = chip.fill(include_str!("l2.ptx"), &values.each_ref().map(|(n, v)| (*n, v.as_str())));
             let (head, rest) = ptx.split_once("WARM:").unwrap_or((&ptx, ""));
             let loop_ = rest.split_once("LOOP:").map_or("", |(_, rest)| rest);
             let ptx = format!("{head}LOOP:{loop_}");
             let about = "a thread's load that misses L2".to_owned();
-            let bytes = u64::from(loads * STRIDE);
+            let bytes = u64::from(loads * APART * 128);
             ("dram_latency".to_owned(), about, ptx, json!({ "pointer": "data" }), bytes)
         }
     };
