@@ -97,6 +97,8 @@ pub(crate) struct Group {
     pub pc: u32,
     pub mask: u32,
     pub wait: Wait,
+    /// In a run with a clock: when the wait began, in clk.
+    pub waits_since: f64,
     /// Whether the instruction is executed again after its wait was satisfied.
     pub resumed: bool,
     /// Whether a `try_wait` must give up.
@@ -107,7 +109,15 @@ pub(crate) struct Group {
 
 impl Group {
     pub fn new(pc: u32, mask: u32) -> Self {
-        Group { pc, mask, wait: Wait::No, resumed: false, timed_out: false, suspended: None }
+        Group {
+            pc,
+            mask,
+            wait: Wait::No,
+            waits_since: 0.0,
+            resumed: false,
+            timed_out: false,
+            suspended: None,
+        }
     }
 }
 

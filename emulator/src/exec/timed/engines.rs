@@ -310,15 +310,15 @@ impl<'r> World<'r> {
             let unit = &mut self.sms[load.sm];
             // The TMA goes on when one of the requests that are under way comes back.
             let full = unit.under_way >= chip.tma_under_way.value;
-            let (back, returned) = unit.requests.front().copied().filter(|_| full).unwrap_or_default();
+            let back = unit.requests.next_time().filter(|_| full).unwrap_or_default();
             let request = (begin + load.working * load.sent / load.total).max(back);
             if left == 0 || request > self.now + f64::from(REQUESTS) {
                 self.push(request, Event::Load(load));
                 return;
             }
             left -= 1;
-            if full {
-                unit.requests.pop_front();
+            // Those that have come back need no place. They come in any order.
+            while let Some((_, returned)) = unit.requests.pop_until(request) {
                 unit.under_way -= returned;
             }
             let bytes = p.next();
@@ -327,13 +327,8 @@ impl<'r> World<'r> {
                 None => self.memory.outside(load.sm, bytes as f64, request),
             };
             let unit = &mut self.sms[load.sm];
-            unit.requests.push_back((read.at, bytes as f64));
+            unit.requests.push(read.at, bytes as f64);
             unit.under_way += bytes as f64;
-            // Those that have come back need no place.
-            while let Some(&(_, returned)) = unit.requests.front().filter(|(back, _)| *back <= request) {
-                unit.requests.pop_front();
-                unit.under_way -= returned;
-            }
             load.sent += bytes as f64;
             (p.global, p.bytes) = (p.global.map(|address| address + bytes), p.bytes - bytes);
             load.next += usize::from(p.bytes == 0);

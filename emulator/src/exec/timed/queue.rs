@@ -67,6 +67,12 @@ impl<T> Queue<T> {
         Some((due.time, event))
     }
 
+    /// The first event, and its time, if it is not after `time`.
+    pub fn pop_until(&mut self, time: f64) -> Option<(f64, T)> {
+        self.next_time().filter(|next| *next <= time)?;
+        self.pop()
+    }
+
     /// Time of the first event.
     pub fn next_time(&self) -> Option<f64> {
         self.heap.peek().map(|due| due.time)
@@ -84,6 +90,7 @@ mod tests {
             queue.push(time, name);
         }
         assert_eq!(queue.next_time(), Some(1.0));
+        assert_eq!(queue.pop_until(0.5), None);
         assert_eq!(queue.pop(), Some((1.0, "a")));
         // A slot that is free again does not change the order.
         queue.push(1.0, "b2");

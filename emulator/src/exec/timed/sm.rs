@@ -1,5 +1,6 @@
 //! The parts of an SM that warps and engines share.
 
+use super::queue::Queue;
 use crate::time::Chip;
 use crate::time::cost::UNITS;
 use crate::time::rate::Rate;
@@ -37,8 +38,8 @@ pub(super) struct Sm {
     /// When the TMA can start another load, and another store.
     pub tma: Moment,
     pub tma_store: Moment,
-    /// Return times and bytes of pending TMA requests; and their total.
-    pub requests: VecDeque<(f64, f64)>,
+    /// Bytes of pending TMA requests by the time at which they come back; and their total.
+    pub requests: Queue<f64>,
     pub under_way: f64,
     /// The port from L2, for the TMA.
     pub tma_port: Rate,
@@ -136,7 +137,7 @@ impl Sm {
             dsmem: 0.0,
             tma: Moment::default(),
             tma_store: Moment::default(),
-            requests: VecDeque::new(),
+            requests: Queue::default(),
             under_way: 0.0,
             tma_port: Rate::port(chip.tma_rate.value.min(chip.sm_rate.value)),
             tensor: Moment::default(),

@@ -119,7 +119,8 @@ impl<'r> World<'r> {
             if let Wait::Mbar(Suspended { offset, .. }) = g.wait
                 && let Some((seen, _)) = t.phase((c, offset))
             {
-                floor = seen.after(self.chip.mbarrier_wake.value, Cause::Mbarrier);
+                let alone = w.groups.is_empty() || w.groups.iter().any(|other| t.cluster.ready(c, w, other));
+                floor = self.woken(seen, g.waits_since, alone);
             }
             g.wait = Wait::No;
             g.resumed = true;
@@ -271,6 +272,7 @@ impl<'r> World<'r> {
             if matches!(flow, Flow::Jump(_) | Flow::Split(_)) {
                 next = next.after(branch, Cause::Instructions);
             }
+            g.waits_since = at.time;
             let goes_on = apply(&mut t.cluster, c, w, g, active, flow);
             if waits {
                 next = at;
@@ -419,15 +421,18 @@ impl<'r> World<'r> {
             + self.chip.barrier_warp.value * warps.min(product(self.run.launch.block) as f64)
     }
 
-    /// The first look at or after `time` of lanes that wait at an mbarrier since `since`, while other lanes of their warp wait
-    /// elsewhere.
-    fn look(&self, since: f64, time: f64) -> f64 {
-        let (first, step) = (self.chip.mbarrier_first_look.value, self.chip.mbarrier_look.value);
-        if step <= 0.0 {
-            return time;
-        }
-        let first = since + first;
-        first + ((time - first) / step).ceil().max(0.0) * step
+    /// When lanes go on that have waited at an mbarrier since `since`, and whose phase was complete at `seen`. Unless they are `alone`,
+    /// other lanes of their warp wait elsewhere: then they look at the mbarrier only from time to time.
+    fn woken(&self, seen: Moment, since: f64, alone: bool) -> Moment {
+        let (first, step) = (since + self.chip.mbarrier_first_look.value, self.chip.mbarrier_look.value);
+        let looked = match alone || step <= 0.0 {
+            true => seen,
+            false => {
+                let looks = ((seen.time - first) / step).ceil().max(0.0);
+                seen.until(first + looks * step, Cause::Mbarrier)
+            }
+        };
+        looked.after(self.chip.mbarrier_wake.value, Cause::Mbarrier)
     }
 
     /// Wakes warps whose wait is over. `line` is that of the completing operation, if it was no thread.
@@ -448,22 +453,22 @@ impl<'r> World<'r> {
             for wi in 0..t.ctas[c].warps.len() {
                 let Some((since, waits_at)) = t.ctas[c].warps[wi].asleep else { continue };
                 let Some(w) = t.cluster.ctas[c].warps[wi].as_ref() else { continue };
-                let ready = w.groups.iter().find(|g| t.cluster.ready(c, w, g)).map(|g| g.wait.clone());
+                let ready = w
+                    .groups
+                    .iter()
+                    .find(|g| t.cluster.ready(c, w, g))
+                    .map(|g| (g.wait.clone(), g.waits_since));
                 if w.finished() {
                     t.ctas[c].warps[wi].done = true;
                     t.ctas[c].warps[wi].asleep = None;
                     continue;
                 }
-                let Some(wait) = ready else { continue };
+                let Some((wait, waits_since)) = ready else { continue };
                 let own = t.ctas[c].warps[wi].at;
                 let (ends, by) = match wait {
                     Wait::Mbar(Suspended { offset, .. }) => {
                         let (seen, by) = t.phase((c, offset)).unwrap_or((moment, line));
-                        let mut seen = own.max(seen);
-                        if w.groups.len() > 1 {
-                            seen = seen.until(self.look(since, seen.time), Cause::Mbarrier);
-                        }
-                        (seen.after(self.chip.mbarrier_wake.value, Cause::Mbarrier), by)
+                        (self.woken(own.max(seen), waits_since, w.groups.len() == 1), by)
                     }
                     Wait::Bar { .. } => (own.max(moment).after(barrier, Cause::Barrier), line),
                     Wait::Cluster { .. } => (own.max(t.met), line),
