@@ -2,7 +2,7 @@
 //! to the modules of the formats.
 
 use half::{bf16, f16};
-use silumin_codegen::problem::{ElementKind, ScaleFormat};
+use silumin_codegen::problem::{ByteScale, ElementKind, ScaleFormat};
 
 use super::{e2m1, e4m3, e5m2, f32_to_odd, ue8m0};
 
@@ -94,13 +94,12 @@ pub fn decode_f16(code: u16) -> f32 {
     f32::from_bits(magnitude.to_bits() | (u32::from(code & 0x8000) << 16))
 }
 
-/// Value of a scale factor of a byte. The sign bit of ue4m3 counts, so that a reference shows it; no quantiser sets it. f32 has no
-/// codes of a byte: the value of such a code is that of ue8m0, the power of two below it ([`scale_at`] reads f32).
+/// Value of a scale factor of a byte. The sign bit of ue4m3 counts, so that a reference shows it; no quantiser sets it.
 #[must_use]
-pub fn decode_scale(format: ScaleFormat, code: u8) -> f64 {
+pub fn decode_scale(format: ByteScale, code: u8) -> f64 {
     match format {
-        ScaleFormat::Ue4m3 => f64::from(e4m3::decode(code)),
-        ScaleFormat::Ue8m0 | ScaleFormat::F32 => f64::from(ue8m0::decode(code)),
+        ByteScale::Ue4m3 => f64::from(e4m3::decode(code)),
+        ByteScale::Ue8m0 => f64::from(ue8m0::decode(code)),
     }
 }
 
@@ -112,26 +111,26 @@ pub fn decode_scale(format: ScaleFormat, code: u8) -> f64 {
 #[must_use]
 pub fn scale_at(format: ScaleFormat, scales: &[u8], index: usize) -> f64 {
     match format {
-        ScaleFormat::Ue4m3 | ScaleFormat::Ue8m0 => decode_scale(format, scales[index]),
+        ScaleFormat::Byte(format) => decode_scale(format, scales[index]),
         ScaleFormat::F32 => f64::from(f32::from_le_bytes(scales.as_chunks::<4>().0[index])),
     }
 }
 
 /// Code of the largest finite scale factor of a byte. The codes from 0 to it are all smaller ones, in ascending order.
 #[must_use]
-pub const fn max_scale_code(format: ScaleFormat) -> u8 {
+pub const fn max_scale_code(format: ByteScale) -> u8 {
     match format {
-        ScaleFormat::Ue4m3 => 0x7E,
-        ScaleFormat::Ue8m0 | ScaleFormat::F32 => 0xFE,
+        ByteScale::Ue4m3 => 0x7E,
+        ByteScale::Ue8m0 => 0xFE,
     }
 }
 
-/// Code of a NaN scale factor. An f32 NaN consists of four of these bytes.
+/// Code of a NaN scale factor of a byte.
 #[must_use]
-pub const fn nan_scale_code(format: ScaleFormat) -> u8 {
+pub const fn nan_scale_code(format: ByteScale) -> u8 {
     match format {
-        ScaleFormat::Ue4m3 => e4m3::NAN,
-        ScaleFormat::Ue8m0 | ScaleFormat::F32 => ue8m0::NAN,
+        ByteScale::Ue4m3 => e4m3::NAN,
+        ByteScale::Ue8m0 => ue8m0::NAN,
     }
 }
 
@@ -196,13 +195,13 @@ mod tests {
 
     #[test]
     fn scales_ascend_up_to_the_largest() {
-        for format in [ScaleFormat::Ue4m3, ScaleFormat::Ue8m0] {
+        for format in [ByteScale::Ue4m3, ByteScale::Ue8m0] {
             for code in 0..max_scale_code(format) {
                 assert!(decode_scale(format, code) < decode_scale(format, code + 1), "{format:?} {code:#x}");
             }
             assert_eq!(max_scale_code(format) + 1, nan_scale_code(format));
             assert!(decode_scale(format, nan_scale_code(format)).is_nan());
         }
-        assert_eq!(decode_scale(ScaleFormat::Ue8m0, 0), 2f64.powi(-127));
+        assert_eq!(decode_scale(ByteScale::Ue8m0, 0), 2f64.powi(-127));
     }
 }

@@ -16,7 +16,7 @@
 
 use half::{bf16, f16};
 use rayon::prelude::*;
-use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat, ScaleSpec};
+use silumin_codegen::problem::{ByteScale, ElementKind, OperandFormat, ScaleFormat, ScaleSpec};
 
 use super::matrix::code_bytes;
 use super::{FormatError, Matrix, block_scale, checked_elements, e2m1, e4m3, element, fp4x2, repack};
@@ -210,11 +210,11 @@ pub fn quantize_with<T: Real>(
             .for_each(|(run, bytes)| encode_run(kind, run, tensor_scale, bytes));
         return Matrix::new(format, rows, k, codes, Vec::new(), tensor_scale);
     };
-    if !spec.format.in_mma() {
+    let ScaleFormat::Byte(scale_format) = spec.format else {
         let factors = encode_blocks(values, k, spec, kind, tensor_scale, &mut codes);
         let scales = factors.into_iter().flat_map(f32::to_le_bytes).collect();
         return Matrix::new(format, rows, k, codes, scales, tensor_scale);
-    }
+    };
     let block = spec.block as usize;
     let mut scales = vec![0; elements / block];
     values
@@ -224,9 +224,9 @@ pub fn quantize_with<T: Real>(
         .with_min_len(1024)
         .for_each(|((run, bytes), scale)| {
             let amax = run.iter().map(|x| x.as_f32().abs()).fold(0.0, f32::max);
-            *scale = match spec.format {
-                ScaleFormat::Ue4m3 => e4m3::encode(amax / e2m1::MAX / tensor_scale),
-                ScaleFormat::Ue8m0 | ScaleFormat::F32 => {
+            *scale = match scale_format {
+                ByteScale::Ue4m3 => e4m3::encode(amax / e2m1::MAX / tensor_scale),
+                ByteScale::Ue8m0 => {
                     let amax = f64::from(amax) / f64::from(tensor_scale);
                     match rule {
                         MxRule::Floor => block_scale::mx(amax, element::max_exponent(kind)),
@@ -235,7 +235,7 @@ pub fn quantize_with<T: Real>(
                 }
             };
             // Below f32's smallest number both are zero: of such a block nothing is left.
-            let step = element::decode_scale(spec.format, *scale) as f32 * tensor_scale;
+            let step = element::decode_scale(scale_format, *scale) as f32 * tensor_scale;
             if step > 0.0 {
                 encode_run(kind, run, step, bytes);
             }

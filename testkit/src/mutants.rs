@@ -3,8 +3,7 @@
 
 use silumin::codegen::config::Setting;
 use silumin::codegen::plan::Operand;
-use silumin::codegen::problem::Problem;
-use silumin::codegen::problem::ScaleFormat;
+use silumin::codegen::problem::{ByteScale, Problem, ScaleFormat};
 use silumin::codegen::spec::SpecFile;
 use silumin::formats::layout;
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
@@ -96,8 +95,8 @@ fn fill_pads(kernel: &Kernel, inputs: &DualGemmInputs, folder: &Path) -> Result<
     for (operand, format, matrices) in operands {
         let Some(scales) = format.spec().scales else { continue };
         let one = match scales.format {
-            ScaleFormat::Ue4m3 => 0x38,
-            ScaleFormat::Ue8m0 => 0x7f,
+            ScaleFormat::Byte(ByteScale::Ue4m3) => 0x38,
+            ScaleFormat::Byte(ByteScale::Ue8m0) => 0x7f,
             // They have no padding.
             ScaleFormat::F32 => continue,
         };

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use silumin_codegen::gate::GateVector;
 use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
-use silumin_codegen::problem::{ElementKind, Formats, ScaleFormat};
+use silumin_codegen::problem::{ByteScale, ElementKind, Formats, ScaleFormat};
 pub use silumin_emulator::files::{OutputError, OutputFolder};
 use thiserror::Error;
 
@@ -274,9 +274,9 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
             ElementKind::Bf16 => 0x3F,
         },
         Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 => match spec.scales.map(|scales| scales.format) {
-            Some(ScaleFormat::Ue8m0) => 0x7C,
+            Some(ScaleFormat::Byte(ByteScale::Ue8m0)) => 0x7C,
             Some(ScaleFormat::F32) => VECTOR_FILL,
-            _ => 0x20,
+            Some(ScaleFormat::Byte(ByteScale::Ue4m3)) | None => 0x20,
         },
         Operand::C => 0xA5,
         Operand::D1 => 0xA6,

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use rayon::prelude::*;
-use silumin_codegen::problem::{OutputFormat, ScaleFormat};
+use silumin_codegen::problem::{ByteScale, OutputFormat};
 use thiserror::Error;
 
 use silumin_formats::groups::GroupSizes;
@@ -218,9 +218,8 @@ impl Output {
     /// scale factors.
     pub(crate) fn rule(&self, amax: f64) -> u8 {
         match self.format.scales().map(|scales| scales.format) {
-            Some(ScaleFormat::Ue4m3) => block_scale::nvfp4(amax, f64::from(self.tensor_scale)),
-            // No C has f32 factors.
-            Some(ScaleFormat::Ue8m0 | ScaleFormat::F32) => block_scale::mx(amax, 8),
+            Some(ByteScale::Ue4m3) => block_scale::nvfp4(amax, f64::from(self.tensor_scale)),
+            Some(ByteScale::Ue8m0) => block_scale::mx(amax, 8),
             None => 0,
         }
     }

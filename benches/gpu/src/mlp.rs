@@ -124,7 +124,7 @@ impl Host {
                     }
                     1.0
                 }
-                Some(ScaleFormat::Ue4m3 | ScaleFormat::Ue8m0) => {
+                Some(ScaleFormat::Byte(_)) => {
                     scales.iter_mut().for_each(|scale| *scale = *scale & 7 | 0x30);
                     1.0 / 64.0
                 }

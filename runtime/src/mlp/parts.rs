@@ -1,6 +1,6 @@
 //! How activations travel between the kernels of a block: memory for the largest bucket, sliced for each call.
 
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ScaleSpec};
+use silumin_codegen::problem::{ByteScale, Formats, OperandFormat, OutputFormat, ScaleSpec};
 use silumin_verify::block as verify;
 
 use super::{MlpError, Source};
@@ -308,7 +308,7 @@ pub(super) fn zeros(device: &Device, bytes: usize) -> Result<Buffer, DeviceError
 pub(super) struct Middle {
     codes: Buffer,
     /// Scale factors, and how many elements share one.
-    scales: Option<(Buffer, ScaleSpec)>,
+    scales: Option<(Buffer, ScaleSpec<ByteScale>)>,
     features: u32,
     bits: u32,
     /// The scale of the whole tensor.
@@ -345,7 +345,7 @@ impl Middle {
 
     /// The part of a bucket of `rows` rows.
     pub fn of(&self, rows: u32) -> Result<Part, DeviceError> {
-        let of = |(scales, spec): &(Buffer, ScaleSpec)| {
+        let of = |(scales, spec): &(Buffer, ScaleSpec<ByteScale>)| {
             scales.slice(0, spec.blocked_bytes(rows, self.features) as usize)
         };
         Ok(Part {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use silumin_codegen::problem::{OperandFormat, ScaleFormat};
+use silumin_codegen::problem::{ByteScale, OperandFormat, ScaleFormat, ScaleSpec};
 
 use super::WeightError;
 use silumin_formats::quantize::{MxRule, TensorScale, quantize_with};
@@ -116,8 +116,12 @@ impl<'a> Weight<'a> {
         }
         let weight = Self { format, rows, k, codes, scales, tensor_scale, row_scales: None };
         match spec {
-            Some(spec) if spec.format.in_mma() => check_scales(spec.format, scales, k / spec.block as usize)?,
-            Some(spec) => weight.check_factors(k / spec.block as usize)?,
+            Some(ScaleSpec { format: ScaleFormat::Byte(format), block, .. }) => {
+                check_scales(format, scales, k / block as usize)?;
+            }
+            Some(ScaleSpec { format: ScaleFormat::F32, block, .. }) => {
+                weight.check_factors(k / block as usize)?
+            }
             None => {}
         }
         Ok(weight)
@@ -417,7 +421,7 @@ impl<'a> Weight<'a> {
 }
 
 /// Checks that all scale factors are finite magnitudes.
-fn check_scales(format: ScaleFormat, scales: &[u8], columns: usize) -> Result<(), WeightError> {
+fn check_scales(format: ByteScale, scales: &[u8], columns: usize) -> Result<(), WeightError> {
     // Codes of finite magnitudes ascend from 0; NaN and whatever has a sign are behind them. A maximum is a matter of
     // vector instructions, a search is not.
     let largest = element::max_scale_code(format);

@@ -15,7 +15,7 @@
 //! Where the reference is NaN, an element of a format with NaN is NaN, and an e2m1 is +6, as `cvt` gives.
 
 use rayon::prelude::*;
-use silumin_codegen::problem::{OutputFormat, ScaleFormat, ScaleSpec};
+use silumin_codegen::problem::{ByteScale, OutputFormat, ScaleSpec};
 
 use super::{CheckReport, Partial, Rule, ScaleReport};
 use crate::output::Output;
@@ -160,7 +160,7 @@ fn largest(format: OutputFormat) -> f64 {
 /// Checks and counts one scale factor.
 fn judge_scale(
     got: &Output,
-    spec: ScaleSpec,
+    spec: ScaleSpec<ByteScale>,
     code: u8,
     (row, column): (usize, usize),
     values: &[f64],
@@ -176,10 +176,8 @@ fn judge_scale(
     let (low, high) = (low * (1.0 - SCALE_ROOM), high * (1.0 + SCALE_ROOM));
     let last = element::max_scale_code(spec.format);
     let allowed = match spec.format {
-        ScaleFormat::Ue4m3 => got.rule(low).saturating_sub(1)..=(got.rule(high) + 1).min(last),
-        ScaleFormat::Ue8m0 | ScaleFormat::F32 => {
-            got.rule(low)..=block_scale::mx_up(high, f64::from(e4m3::MAX))
-        }
+        ByteScale::Ue4m3 => got.rule(low).saturating_sub(1)..=(got.rule(high) + 1).min(last),
+        ByteScale::Ue8m0 => got.rule(low)..=block_scale::mx_up(high, f64::from(e4m3::MAX)),
     };
     report.scales += 1;
     let expected = got.rule(amax);
@@ -192,7 +190,7 @@ fn judge_scale(
 }
 
 /// Number of padding bytes that are NaN.
-fn bad_pads(got: &Output, spec: ScaleSpec) -> usize {
+fn bad_pads(got: &Output, spec: ScaleSpec<ByteScale>) -> usize {
     let columns = got.n() / spec.block as usize;
     let all_columns = columns.next_multiple_of(ATOM_COLUMNS);
     let all_rows = got.scales().len() / all_columns.max(1);

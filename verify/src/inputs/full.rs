@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::check::{Tolerance, check};
     use crate::inputs::{Distribution, DualGemmInputs, Shape, legal_pairs};
-    use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ScaleFormat};
+    use silumin_codegen::problem::{ByteScale, Formats, OperandFormat, OutputFormat, ScaleFormat};
     use silumin_formats::{Matrix, e2m1, e4m3, f16_from_f64, fp4x2};
 
     const LAST_CODE: u8 = 0x7E;
@@ -355,9 +355,9 @@ mod tests {
                     assert!(values.iter().all(|value| value.is_finite()), "{a} x {b}");
                 }
                 let expected: Vec<u8> = match spec.scales.map(|scales| scales.format) {
-                    Some(ScaleFormat::Ue4m3) => (0..=0x7E).collect(),
+                    Some(ScaleFormat::Byte(ByteScale::Ue4m3)) => (0..=0x7E).collect(),
                     // The largest would want a follower below the least; the least are rare.
-                    Some(ScaleFormat::Ue8m0) => (30..=190).collect(),
+                    Some(ScaleFormat::Byte(ByteScale::Ue8m0)) => (30..=190).collect(),
                     Some(ScaleFormat::F32) => {
                         let factors = matrix.scales().as_chunks::<4>().0;
                         let factors = factors.iter().map(|bytes| f32::from_le_bytes(*bytes));
@@ -387,7 +387,7 @@ mod tests {
                     let finite = usize::from(element::max_code(kind) >> shift) + 1;
                     // As above, where the other side's scale factors are powers of two.
                     let follower = |format: OperandFormat| format.spec().scales.map(|scales| scales.format);
-                    let powers = [a, b].map(follower).contains(&Some(ScaleFormat::Ue8m0));
+                    let powers = [a, b].map(follower).contains(&Some(ScaleFormat::Byte(ByteScale::Ue8m0)));
                     let drawn = if powers { finite.min(220) } else { finite };
                     let half = seen.len() / 2;
                     assert!(

@@ -6,7 +6,7 @@
 //! value.
 
 use rand_chacha::rand_core::RngCore;
-use silumin_codegen::problem::{ElementKind, FormatSpec, ScaleFormat};
+use silumin_codegen::problem::{ByteScale, ElementKind, FormatSpec, ScaleFormat};
 
 use super::{ChaCha8Rng, below, unit};
 use silumin_formats::element;
@@ -36,7 +36,7 @@ impl Ladder {
     /// The ladder of a format's scale factors, or of its elements where it has none.
     pub(super) fn of(spec: &FormatSpec) -> Self {
         match spec.scales.map(|scales| scales.format) {
-            Some(format @ ScaleFormat::Ue4m3) => {
+            Some(ScaleFormat::Byte(format @ ByteScale::Ue4m3)) => {
                 let squares = (0..=element::max_scale_code(format))
                     .map(|code| element::decode_scale(format, code).powi(2));
                 Ladder {
@@ -47,11 +47,16 @@ impl Ladder {
                     ..Ladder::new(0, squares.collect(), 8)
                 }
             }
-            Some(format @ (ScaleFormat::Ue8m0 | ScaleFormat::F32)) => {
+            // f32 factors are drawn near powers of two (`rows::wide_factor`).
+            Some(ScaleFormat::Byte(ByteScale::Ue8m0) | ScaleFormat::F32) => {
                 // 2^-100 to 2^100: with any element a normal f32, as anybody's weights are.
                 let codes = 27..=227u8;
                 let base = u16::from(*codes.start());
-                Ladder::new(base, codes.map(|code| element::decode_scale(format, code).powi(2)).collect(), 4)
+                Ladder::new(
+                    base,
+                    codes.map(|code| element::decode_scale(ByteScale::Ue8m0, code).powi(2)).collect(),
+                    4,
+                )
             }
             None => {
                 let kind = spec.element;

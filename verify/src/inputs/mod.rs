@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use rows::{Parts, below, benchmark_row, fill_rows, normal, stream, unit};
 pub use silumin_codegen::problem::Shape;
 use silumin_codegen::problem::{
-    Formats, FormatsError, OperandFormat, Operation, OutputFormat, PreactivationFormat, Problem,
+    Formats, FormatsError, OperandFormat, Operation, OutputFormat, PreactivationFormat, Problem, ScaleFormat,
 };
 use thiserror::Error;
 
@@ -295,7 +295,12 @@ impl DualGemmInputs {
         }
         if let Some(spec) = self.a.format().spec().scales {
             let bytes = usize::try_from(self.problem().a_scale_bytes()).unwrap_or(usize::MAX);
-            scales.resize(bytes.max(scales.len()), element::nan_scale_code(spec.format));
+            let nan = match spec.format {
+                ScaleFormat::Byte(format) => element::nan_scale_code(format),
+                // Four of them are NaN in f32.
+                ScaleFormat::F32 => 0xFF,
+            };
+            scales.resize(bytes.max(scales.len()), nan);
         }
         Ok(scales)
     }

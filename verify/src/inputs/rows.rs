@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
-use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat};
+use silumin_codegen::problem::{ByteScale, ElementKind, OperandFormat, ScaleFormat};
 use silumin_formats::{code_bytes, e4m3, element, ue8m0};
 
 use super::Tensor;
@@ -78,8 +78,8 @@ pub(super) fn benchmark_row(
         }
     }
     match spec.scales.map(|scales| scales.format) {
-        Some(ScaleFormat::Ue4m3) => scales.fill_with(|| e4m3::encode(unit(rng))),
-        Some(ScaleFormat::Ue8m0 | ScaleFormat::F32) => {
+        Some(ScaleFormat::Byte(ByteScale::Ue4m3)) => scales.fill_with(|| e4m3::encode(unit(rng))),
+        Some(ScaleFormat::Byte(ByteScale::Ue8m0) | ScaleFormat::F32) => {
             scales.fill_with(|| ue8m0::encode_toward_zero(unit(rng)))
         }
         None => {}

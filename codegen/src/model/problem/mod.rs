@@ -30,7 +30,7 @@ mod preactivations;
 pub(crate) use groups::GROUP_LIMIT;
 pub use groups::Groups;
 pub use legal::{Formats, FormatsError, MmaKind};
-pub use operand::{ElementKind, FormatSpec, OperandFormat, ScaleFormat, ScaleSpec};
+pub use operand::{ByteScale, ElementKind, FormatSpec, OperandFormat, ScaleFormat, ScaleSpec};
 pub use output::{OutputElement, OutputFormat, OutputSpec};
 pub use preactivations::PreactivationFormat;
 
@@ -172,7 +172,7 @@ impl Problem {
     /// Bytes of C's blocked scale factors, M x N/16 or M x N/32 padded to 128 x 4 in each matrix or group; 0
     /// without.
     pub fn output_scale_bytes(&self) -> u64 {
-        let block = |scales: ScaleSpec| scales.blocked_bytes(128, self.shape.n);
+        let block = |scales: ScaleSpec<ByteScale>| scales.blocked_bytes(128, self.shape.n);
         self.shape.row_blocks(128).saturating_mul(self.formats.c.scales().map_or(0, block))
     }
 

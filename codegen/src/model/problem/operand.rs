@@ -33,14 +33,21 @@ impl ElementKind {
     }
 }
 
+/// How a scale factor of one byte is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ByteScale {
+    /// e4m3 without its sign: 0 to 448; 0x7F is NaN.
+    Ue4m3,
+    /// A power of two, 2^(code - 127), 0xFF is NaN; no zero (OCP Microscaling Formats 1.0, 5.4.1).
+    Ue8m0,
+}
+
 /// How one scale factor is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScaleFormat {
-    /// One byte, e4m3 without its sign: 0 to 448; 0x7F is NaN.
-    Ue4m3,
-    /// One byte, a power of two, 2^(code - 127), 0xFF is NaN; no zero (OCP Microscaling Formats 1.0, 5.4.1).
-    Ue8m0,
-    /// Four bytes, little-endian: binary32. No MMA takes it: sums of a block are multiplied by it.
+    /// One byte. An MMA takes it, in the blocked layout.
+    Byte(ByteScale),
+    /// Four bytes, little-endian: binary32, row-major. No MMA takes it: sums of a block are multiplied by it.
     F32,
 }
 
@@ -48,8 +55,8 @@ impl ScaleFormat {
     /// The name in PTX.
     pub const fn name(self) -> &'static str {
         match self {
-            ScaleFormat::Ue4m3 => "ue4m3",
-            ScaleFormat::Ue8m0 => "ue8m0",
+            ScaleFormat::Byte(ByteScale::Ue4m3) => "ue4m3",
+            ScaleFormat::Byte(ByteScale::Ue8m0) => "ue8m0",
             ScaleFormat::F32 => "f32",
         }
     }
@@ -57,38 +64,41 @@ impl ScaleFormat {
     /// Bytes of one scale factor.
     pub const fn bytes(self) -> u32 {
         match self {
-            ScaleFormat::Ue4m3 | ScaleFormat::Ue8m0 => 1,
+            ScaleFormat::Byte(_) => 1,
             ScaleFormat::F32 => 4,
         }
     }
 
     /// Whether an MMA takes it, in the blocked layout. Those of other formats are row-major.
     pub const fn in_mma(self) -> bool {
-        !matches!(self, ScaleFormat::F32)
+        matches!(self, ScaleFormat::Byte(_))
     }
 }
 
-/// The scale factors of a block-scaled format.
+/// The scale factors of a block-scaled format. Formats of C have `F` = [`ByteScale`], as their factors are of one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ScaleSpec {
+pub struct ScaleSpec<F = ScaleFormat> {
     /// How one is encoded.
-    pub format: ScaleFormat,
+    pub format: F,
     /// Elements of a row that share one: 16, 32 or 128.
     pub block: u32,
     /// Rows that share one: 1 or 128.
     pub rows: u32,
 }
 
-impl ScaleSpec {
+impl ScaleSpec<ByteScale> {
     /// ue4m3 for every 16: NVFP4.
-    pub const NVFP4: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue4m3, block: 16, rows: 1 };
+    pub const NVFP4: Self = ScaleSpec { format: ByteScale::Ue4m3, block: 16, rows: 1 };
     /// ue8m0 for every 32: the MX formats.
-    pub const MX: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue8m0, block: 32, rows: 1 };
-    /// f32 for 128 elements of a row: activations of FP8 in blocks (DeepSeek-V3, arXiv 2412.19437, 3.3.2; cuBLAS `VEC128_32F`).
-    pub const VECTOR128: ScaleSpec = ScaleSpec { format: ScaleFormat::F32, block: 128, rows: 1 };
-    /// f32 for 128 rows x 128 elements: weights of FP8 in blocks (the same; cuBLAS `BLK128x128_32F`).
-    pub const BLOCK128: ScaleSpec = ScaleSpec { format: ScaleFormat::F32, block: 128, rows: 128 };
+    pub const MX: Self = ScaleSpec { format: ByteScale::Ue8m0, block: 32, rows: 1 };
 
+    /// The same as scale factors of A or B.
+    pub const fn of_operand(self) -> ScaleSpec {
+        ScaleSpec { format: ScaleFormat::Byte(self.format), block: self.block, rows: self.rows }
+    }
+}
+
+impl<F: Copy> ScaleSpec<F> {
     /// Scale factors of a row of `length` elements, before padding.
     pub const fn columns(self, length: u32) -> u32 {
         length.div_ceil(self.block)
@@ -99,6 +109,13 @@ impl ScaleSpec {
     pub const fn blocked_bytes(self, rows: u32, length: u32) -> u64 {
         rows.div_ceil(128) as u64 * self.columns(length).div_ceil(4) as u64 * 512
     }
+}
+
+impl ScaleSpec {
+    /// f32 for 128 elements of a row: activations of FP8 in blocks (DeepSeek-V3, arXiv 2412.19437, 3.3.2; cuBLAS `VEC128_32F`).
+    pub const VECTOR128: ScaleSpec = ScaleSpec { format: ScaleFormat::F32, block: 128, rows: 1 };
+    /// f32 for 128 rows x 128 elements: weights of FP8 in blocks (the same; cuBLAS `BLK128x128_32F`).
+    pub const BLOCK128: ScaleSpec = ScaleSpec { format: ScaleFormat::F32, block: 128, rows: 128 };
 
     /// Scale factors of `rows` rows of `length` elements, without padding.
     pub const fn count(self, rows: usize, length: usize) -> usize {
@@ -168,8 +185,10 @@ pub struct FormatSpec {
     pub repacks: Option<OperandFormat>,
 }
 
-const NVFP4: FormatSpec = spec("nvfp4", ElementKind::E2m1, Some(ScaleSpec::NVFP4), ElementKind::F16, 32);
-const MXFP4: FormatSpec = spec("mxfp4", ElementKind::E2m1, Some(ScaleSpec::MX), ElementKind::Bf16, 32);
+const NVFP4: FormatSpec =
+    spec("nvfp4", ElementKind::E2m1, Some(ScaleSpec::NVFP4.of_operand()), ElementKind::F16, 32);
+const MXFP4: FormatSpec =
+    spec("mxfp4", ElementKind::E2m1, Some(ScaleSpec::MX.of_operand()), ElementKind::Bf16, 32);
 
 const fn spec(
     name: &'static str,
@@ -203,7 +222,7 @@ impl OperandFormat {
     /// The format's facts.
     pub const fn spec(self) -> &'static FormatSpec {
         use ElementKind as E;
-        const MX: Option<ScaleSpec> = Some(ScaleSpec::MX);
+        const MX: Option<ScaleSpec> = Some(ScaleSpec::MX.of_operand());
         match self {
             OperandFormat::Nvfp4 => &NVFP4,
             OperandFormat::Mxfp4 => &MXFP4,

@@ -1,6 +1,6 @@
 //! Formats of C: a format is data, its row in [`OutputFormat::spec`].
 
-use super::{ScaleSpec, UnknownFormat};
+use super::{ByteScale, ScaleSpec, UnknownFormat};
 use std::fmt;
 use std::str::FromStr;
 
@@ -62,7 +62,7 @@ pub struct OutputSpec {
     /// How an element is encoded.
     pub element: OutputElement,
     /// The scale factors along N; `None` where there are none.
-    pub scales: Option<ScaleSpec>,
+    pub scales: Option<ScaleSpec<ByteScale>>,
     /// Whether the launch gives a scale of the whole tensor.
     pub has_tensor_scale: bool,
 }
@@ -117,7 +117,7 @@ impl OutputFormat {
     }
 
     /// The scale factors along N; `None` where there are none.
-    pub const fn scales(self) -> Option<ScaleSpec> {
+    pub const fn scales(self) -> Option<ScaleSpec<ByteScale>> {
         self.spec().scales
     }
 

@@ -6,7 +6,7 @@ use super::Role;
 use super::epilogue::Ragged;
 use super::facts::Facts;
 use crate::plan::{Output, Plan};
-use crate::problem::ScaleSpec;
+use crate::problem::{ByteScale, ScaleSpec};
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
@@ -147,7 +147,7 @@ impl TransposedScales {
         self.row_lanes - 1
     }
 
-    pub(super) fn new(p: &Plan, scales: ScaleSpec, chunk: u32) -> Self {
+    pub(super) fn new(p: &Plan, scales: ScaleSpec<ByteScale>, chunk: u32) -> Self {
         let block = scales.block;
         let mut rows = chunk;
         let mut folds = Vec::new();

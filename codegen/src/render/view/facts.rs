@@ -4,7 +4,7 @@ use super::epilogue::{Packing, Ragged};
 use super::lanes::{FragmentLayout, Lanes};
 use super::{Role, TargetView};
 use crate::plan::{Output, Plan, Staging};
-use crate::problem::{Groups, ScaleSpec};
+use crate::problem::{ByteScale, Groups, ScaleSpec};
 
 /// What an entry's epilogue finishes, and how its threads hold it.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ pub(crate) struct Facts {
     /// Whether lanes hold columns of C in 4-bit elements.
     pub nibbles: bool,
     /// The scale factors of C that the entry makes, and columns that share one; else a chunk's.
-    pub scales: Option<ScaleSpec>,
+    pub scales: Option<ScaleSpec<ByteScale>>,
     pub scale_block: u32,
     /// Whether there are several matrices or groups.
     pub several: bool,

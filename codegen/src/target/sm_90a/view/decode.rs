@@ -47,7 +47,7 @@
 
 use super::consumer::accumulator;
 use crate::plan::{BarrierKind, Plan};
-use crate::problem::{ElementKind, ScaleFormat};
+use crate::problem::{ByteScale, ElementKind, ScaleFormat};
 use crate::render::view::Place;
 use crate::target::sm_90a::{Wgmma, ordering_passes, ordering_warps};
 
@@ -64,7 +64,12 @@ pub(super) fn unscale(p: &Plan) -> &'static str {
 
 /// Whether weights are MXFP4.
 fn powers_of_two(p: &Plan) -> bool {
-    p.problem.formats.b.spec().scales.is_some_and(|scales| scales.format == ScaleFormat::Ue8m0)
+    p.problem
+        .formats
+        .b
+        .spec()
+        .scales
+        .is_some_and(|scales| scales.format == ScaleFormat::Byte(ByteScale::Ue8m0))
 }
 
 /// Elements of K of a row that four lanes load at a time, 16 bytes each.
