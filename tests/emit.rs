@@ -8,6 +8,7 @@ use silumin::runtime::predict::default_chip;
 use silumin::{Arch, Shape};
 use silumin_cli::emit::sweep::Sweep;
 use silumin_cli::{emit, print};
+use silumin_testkit::sample;
 
 /// Runs `emit`, which prints; what it returns is its exit status.
 fn emit(args: &[&str]) -> Result<bool, String> {
@@ -73,6 +74,7 @@ fn batches_and_groups_are_emitted_and_swept() {
     assert_eq!(emit(&[&groups[..], shape, &["--explain", "--schedule", "stream_k"]].concat()), Ok(false));
     let knob = ["--sweep", "--sweep-knob", "schedule=persistent;dynamic;stream_k"];
     assert_eq!(emit(&[&groups[..], shape, &knob].concat()), Ok(true));
+    let knob = ["--sweep", "--sweep-knob", "schedule=persistent"];
     assert_eq!(emit(&[&["--batch", "3"], &shape[..], &knob].concat()), Ok(true));
     for (args, said) in [
         (&["--groups", "5,x"][..], "not M1,M2"),
@@ -167,10 +169,10 @@ fn the_usual_sweep_leaves_out_what_is_fixed() {
     assert!(rows.iter().all(|row| row["knobs"].get("cta_group").is_none()));
 }
 
-/// `emit --sweep` without another flag tries what the chip knows: most rows are legal.
+/// `emit --sweep` without another flag tries what the chip knows: most rows are legal. The commit chooses the chip.
 #[test]
 fn the_usual_sweep_suits_the_chip() {
-    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm120a] {
+    for (_, arch) in sample::of(vec![Arch::Sm90a, Arch::Sm100a, Arch::Sm120a], 3) {
         let mut file = SpecFile::new(Shape::new(130, 128, 256));
         file.arch = arch.to_string();
         let (spec, arch) = file.read().unwrap();

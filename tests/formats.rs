@@ -174,7 +174,7 @@ fn c_with_scale_factors_goes_with_every_side_store_and_strategy() {
     }
     assert!(cases.len() > 120, "{} cases", cases.len());
     // An odd number, so that a part has both formats of C.
-    let cases = sample::of(cases, 3);
+    let cases = sample::of(cases, 7);
     let faults = silumin_testkit::faults(&cases, |_, (index, (formats, shape, knobs))| {
         fault(*index, *formats, *shape, knobs, &ptxas)
     });

@@ -153,7 +153,7 @@ fn vectors_do_not_make_a_kernel_spill() {
         kernels.extend(specs.map(|spec| (spec.kernel(shape, Arch::Sm100a).unwrap(), spec)));
     }
     // Prime to the numbers of gates and shapes, so that a part has each gate on each shape.
-    let kernels = sample::of(kernels, 5);
+    let kernels = sample::of(kernels, 11);
     let faults = silumin_testkit::faults(&kernels, |_, (_, (kernel, spec))| {
         let place = format!("{}, {}, {}", kernel.problem.shape, spec.gate, spec.config);
         silumin_testkit::unclean(&ptxas, kernel).map(|fault| format!("{place}: {fault}"))

@@ -205,7 +205,7 @@ fn groups_of_all_sizes_are_right_on_both_sides_of_the_mma() {
     }
     assert!(runs.len() >= 3 * 9 * 5 * 2 + 2 * 5 * 5, "{}", runs.len());
     // An odd number, so that a part has both N.
-    judge_a_part(runs, 3);
+    judge_a_part(runs, 7);
 }
 
 /// Boxes of 16 and 32 rows, and of a tile of columns of C: groups end behind their first row, before their last, with them, and
@@ -240,7 +240,7 @@ fn boxes_in_which_groups_end_leave_the_next_group_s_rows_alone() {
     }
     // Columns of C leave Hopper's threads in elements of 16 bits alone.
     assert!(runs.len() >= 3 * 3 * 4 * 2, "{}", runs.len());
-    judge_a_part(runs, 5);
+    judge_a_part(runs, 11);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn batches_are_right_on_both_sides_of_the_mma() {
         runs.push(Run { arch: Arch::Sm100a, spec: spec(shape, NVFP4, knobs), shape, sizes: None });
     }
     // Prime to the numbers of formats, sides and shapes, so that a part has all of them.
-    judge_a_part(runs, 5);
+    judge_a_part(runs, 11);
 }
 
 #[test]
@@ -473,7 +473,8 @@ fn grouped_kernels_do_not_spill() {
             }
         }
     }
-    let kernels = sample::of(kernels, 2);
+    // Prime to the numbers of shapes and formats, so that a part has all of them.
+    let kernels = sample::of(kernels, 7);
     let faults = silumin_testkit::faults(&kernels, |_, (_, kernel)| {
         let fault = silumin_testkit::unclean(&ptxas, kernel)?;
         Some(format!("{}, {}: {fault}", kernel.problem, kernel.name))

@@ -144,7 +144,9 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
         }
     }
     assert_eq!(cases.len(), 126);
-    let faults = silumin_testkit::faults(&cases, |index, (formats, gate, shape, knobs)| {
+    // Prime to the numbers of gates and shapes, so that a part has all of them.
+    let cases = sample::of(cases, 4);
+    let faults = silumin_testkit::faults(&cases, |_, (index, (formats, gate, shape, knobs))| {
         let name = format!("{gate}, {formats}, {shape}, {knobs:?}");
         let spec = spec(*formats, gate, knobs);
         let kernel = match spec.kernel(*shape, Arch::Sm90a) {
@@ -159,13 +161,14 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
             TURNED => &[("alpha", 0.04)],
             _ => &[],
         };
-        match DualGemm::new(spec).verify(&hopper(index), *shape, Distribution::Full, index as u64, scalars) {
+        match DualGemm::new(spec).verify(&hopper(*index), *shape, Distribution::Full, *index as u64, scalars)
+        {
             Ok(verification) if verification.check.pass => None,
             Ok(verification) => Some(format!("{name}: {}", verification.check)),
             Err(error) => Some(format!("{name}: {error}")),
         }
     });
-    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
+    sample::assert_none(&faults, cases.len());
 }
 
 /// Relative Frobenius error against f64 of a kernel on random operands.

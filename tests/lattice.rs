@@ -1,6 +1,6 @@
 //! The lattice: configurations drawn from all knobs and ragged shapes. Every legal draw assembles
 //! without spills or warnings and computes right on the emulated device; every illegal one is
-//! refused with a reason. A commit judges a sixth of the draws, and other commits the others.
+//! refused with a reason. A commit judges one draw in eleven, and other commits the others.
 //!
 //! `SILUMIN_LATTICE=3000 cargo test --release --test all lattice::` draws more of them, `SILUMIN_LATTICE_SEED`
 //! others, `SILUMIN_LATTICE_ARCH=sm_110a` for another chip.
@@ -15,7 +15,7 @@ use silumin_testkit::sample;
 /// Legal configurations that the test holds to, unless the environment says otherwise.
 const LEGAL: usize = 240;
 /// A commit judges one in so many, unless the environment says how many to draw.
-const PARTS: usize = 6;
+const PARTS: usize = 11;
 
 #[test]
 fn legal_draws_assemble_and_compute_right_and_illegal_ones_say_why() {

@@ -11,7 +11,7 @@ use silumin::verify::toolchain::Ptxas;
 use silumin_testkit::sample;
 
 /// A commit judges one case in so many.
-const PARTS: usize = 5;
+const PARTS: usize = 11;
 
 #[test]
 fn golden_kernels_assemble_and_compute_right_for_every_chip() {

@@ -1,5 +1,6 @@
 //! Predicted against measured times: `evidence/times`, `evidence/time.jsonl`, and what `xtask/src/times` makes of them.
 
+use silumin_testkit::sample;
 use std::path::PathBuf;
 use xtask::times::predict::{Options, estimate};
 use xtask::times::rows::{self, Line, Set};
@@ -76,7 +77,8 @@ const STALE: f64 = 0.05;
 fn predictions_are_those_of_today() {
     let (sets, lines) = (sets(), lines());
     let options = Options { public: None, clock: None, range: false, limit: 600.0 };
-    for (name, shape) in FAST {
+    // One, which the commit chooses.
+    for (_, (name, shape)) in sample::of(FAST.to_vec(), FAST.len()) {
         let set = sets.iter().find(|s| s.name == name).unwrap();
         let row = set.row.iter().find(|r| r.shape == shape).unwrap();
         let line = lines.iter().find(|l| l.same(set, row)).unwrap();
