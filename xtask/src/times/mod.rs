@@ -4,6 +4,7 @@
 //! cargo xtask times
 //! cargo xtask times --set h200_e4m3 --dry
 //! cargo xtask times --public FOLDER
+//! cargo xtask times --plot
 //! ```
 //!
 //! Kernels of ours are made and timed. Those of others are launch files in FOLDER; where it is not given, or lacks a file, their
@@ -75,6 +76,15 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("write nothing, and skip the ends of ranges"),
         )
+        .arg(
+            Arg::new("plot")
+                .long("plot")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["set", "clock", "dry"])
+                .help(
+                    "predict nothing: print the scores and draw evidence/time.svg, from evidence/time.jsonl",
+                ),
+        )
 }
 
 /// The commit that is checked out, marked where what predictions come from was changed since.
@@ -96,7 +106,8 @@ fn commit(root: &Path) -> Result<String, String> {
 enum Outcome {
     New(Line),
     Kept(Line),
-    Failed(String),
+    /// Why, and the earlier row, which stays.
+    Failed(String, Option<Line>),
     /// Not asked for, or without its launch files, and without an earlier row.
     Missing,
 }
@@ -113,6 +124,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
     }
     let clock = matches.get_one::<Clock>("clock").copied();
     let dry = matches.get_flag("dry") || clock.is_some();
+    let draws = matches.get_flag("plot");
     let public = matches.get_one::<PathBuf>("public").map(PathBuf::as_path);
     let options = Options {
         public,
@@ -131,7 +143,8 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
         let kept = old.iter().find(|l| l.same(set, row));
         let keep = |otherwise| kept.map_or(otherwise, |l| Outcome::Kept(l.measured_anew(set, row)));
         let later = row.slow && !matches.get_flag("slow");
-        if later || !wanted.is_empty() && !wanted.contains(&&set.name) {
+        let asked = wanted.is_empty() || wanted.contains(&&set.name);
+        if draws || later || !asked {
             return keep(Outcome::Missing);
         }
         let start = Instant::now();
@@ -146,19 +159,26 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
                 match dry {
                     true => Outcome::New(line),
                     false => {
-                        rows::write(&path, &written).map_or_else(Outcome::Failed, |()| Outcome::New(line))
+                        let failed = |text| Outcome::Failed(text, Some(line.clone()));
+                        rows::write(&path, &written).map_or_else(failed, |()| Outcome::New(line.clone()))
                     }
                 }
             }
             Ok(None) => keep(Outcome::Missing),
-            Err(error) => Outcome::Failed(format!("{}, {}: {error}", set.name, row.name())),
+            Err(error) => {
+                let kept = kept.map(|line| line.measured_anew(set, row));
+                Outcome::Failed(format!("{}, {}: {error}", set.name, row.name()), kept)
+            }
         }
     });
     let (mut all, mut failed, mut missing) = (Vec::new(), Vec::new(), 0);
     for outcome in outcomes {
         match outcome {
             Outcome::New(line) | Outcome::Kept(line) => all.push(line),
-            Outcome::Failed(text) => failed.push(text),
+            Outcome::Failed(text, kept) => {
+                failed.push(text);
+                all.extend(kept);
+            }
             Outcome::Missing => missing += 1,
         }
     }
