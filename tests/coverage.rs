@@ -32,7 +32,7 @@ fn the_table_has_every_value_and_all_of_it_holds() {
 fn a_sample_of_the_table_holds() {
     let tools = Tools::new(Ptxas::find().unwrap()).unwrap();
     let full = silumin_testkit::sample::full();
-    // Of these values the commit chooses a third. With QUICK's few mutants some other values miss the bar.
+    // The commit chooses a third of these values. With QUICK's few mutants some other values miss the bar.
     // Every value of sm_90a runs on even and ragged shapes in `tests/hopper.rs`, where the emulator takes its time.
     let effort = Effort { mutants: if full { Effort::FULL } else { Effort::QUICK }.mutants, ..Effort::QUICK };
     let step = |arch| match arch {

@@ -131,8 +131,8 @@ fn a_sample_is_right_whatever_is_late() {
     sample::assert_none(&faults, runs.len());
 }
 
-fn kernel(arch: Arch, elements: &str) -> Kernel {
-    let mut file = SpecFile::new(Shape::new(512, 2048, 1024));
+fn kernel(arch: Arch, elements: &str, k: u32) -> Kernel {
+    let mut file = SpecFile::new(Shape::new(512, 2048, k));
     file.arch = arch.to_string();
     (file.formats.a, file.formats.b) = (elements.to_owned(), elements.to_owned());
     file.formats.c = "bf16".to_owned();
@@ -147,7 +147,7 @@ fn times_are_predicted_by_the_chips_own_numbers() {
         let chip = Chip::named(default_chip(arch.target()).unwrap()).unwrap();
         assert!(chip.runs(arch.target()), "{arch}");
         let on = |elements, chip: Chip| {
-            predict(&kernel(arch, elements), None, &TimeOptions::new(chip)).unwrap().time()
+            predict(&kernel(arch, elements, 1024), None, &TimeOptions::new(chip)).unwrap().time()
         };
         let times = ["nvfp4", "e4m3", "bf16"].map(|elements| on(elements, chip.clone()));
         let [fast, slow] = [false, true].map(|slow| on("nvfp4", chip.extreme(slow)));
@@ -161,8 +161,9 @@ fn times_are_predicted_by_the_chips_own_numbers() {
 fn sums_in_binary32_take_longer_on_a_geforce() {
     let clocks = |name: &str, elements: &str| {
         let chip = Chip::named(name).unwrap();
-        predict(&kernel(Arch::Sm120a, elements), None, &TimeOptions::new(chip.clone())).unwrap().launches[0]
-            .kernel
+        predict(&kernel(Arch::Sm120a, elements, 512), None, &TimeOptions::new(chip.clone())).unwrap().launches
+            [0]
+        .kernel
             * chip.clock.value
     };
     let ratio = |elements| clocks("rtx_5090", elements) / clocks("rtx_pro_6000", elements);
