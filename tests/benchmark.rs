@@ -110,8 +110,8 @@ fn every_strategy_and_schedule_passes_its_checker() {
         if TIMED.contains(&shape) {
             turned.extend(TURNED.map(<[_]>::to_vec));
         }
-        // A fifth of the kernels of each shape, which the commit chooses.
-        for (_, knobs) in sample::of(turned, 5) {
+        // A part of the kernels of each shape. Seven is prime to the numbers of strategies and schedules.
+        for (_, knobs) in sample::of(turned, 7) {
             // One K tile has no two parts.
             if shape.k <= 256 && knobs.contains(&("schedule", "split_k(2)")) {
                 continue;
@@ -130,7 +130,7 @@ fn every_strategy_and_schedule_passes_its_checker() {
         }
         println!("{shape}: {checked} kernels so far");
     }
-    assert!(checked >= if full { 13 * 18 + 4 * TURNED.len() } else { 12 }, "{checked}");
+    assert!(checked >= if full { 13 * 18 + 4 * TURNED.len() } else { 6 }, "{checked}");
 }
 
 /// The group benchmark's problems: rows of each group, N and K. Its groups may differ in N and K, which is a launch for each

@@ -191,7 +191,7 @@ fn the_usual_sweep_suits_the_chip() {
         let document = sweep.measure().unwrap().document(&sweep);
         let rows = document["configurations"].as_array().unwrap();
         let legal = rows.iter().filter(|row| row["legal"] == true).count();
-        assert!(2 * legal > rows.len(), "{arch}: {legal} of {}", rows.len());
+        assert!(2 * legal > rows.len(), "{arch}: {legal} of {}; {}", rows.len(), sample::again());
     }
 }
 

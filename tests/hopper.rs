@@ -1,8 +1,7 @@
 //! Kernels for sm_90a, whose warpgroups hold both accumulators in registers: what the other tests are for tensor memory.
 //!
 //! Every value of every knob that the chip takes; configurations drawn from all knobs and ragged shapes, with happens-before
-//! tracking; a few of those under several schedules. All assemble without spills or warnings. A commit judges a part of each:
-//! every value on one of two shapes, and a fifth of all else.
+//! tracking; a few of those under several schedules. All assemble without spills or warnings. A commit judges a part of each.
 //!
 //! `SILUMIN_HOPPER=2000 cargo test --release --test all hopper::` draws more of them, `SILUMIN_LATTICE_SEED` others; with
 //! `SILUMIN_FULL=1` all are judged, values of knobs are tried with four times the K, as on sm_100a, all decoded formats with all

@@ -144,8 +144,8 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
         }
     }
     assert_eq!(cases.len(), 126);
-    // Prime to the numbers of gates and shapes, so that a part has all of them.
-    let cases = sample::of(cases, 4);
+    // Prime to the numbers of gates, shapes and schedules, so that a part has all of them.
+    let cases = sample::of(cases, 7);
     let faults = silumin_testkit::faults(&cases, |_, (index, (formats, gate, shape, knobs))| {
         let name = format!("{gate}, {formats}, {shape}, {knobs:?}");
         let spec = spec(*formats, gate, knobs);

@@ -1,4 +1,4 @@
-//! Every value of every knob, alone, against the reference: on an even shape and on a ragged one, by turns from commit to commit.
+//! Every value of every knob, alone, against the reference, on an even shape and on a ragged one. A commit judges a fifth.
 
 use silumin::Arch;
 use silumin::codegen::config::{KNOBS, Knob};

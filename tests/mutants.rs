@@ -50,7 +50,9 @@ fn a_sample_of_the_mutants_is_caught() {
         }
     }
     assert!(below.is_empty(), "{}:\n{below}", sample::again());
-    assert!(all > 0 && good * 100 >= all * 95, "{good} of {all}; {}", sample::again());
+    // Few kernels vary more than all together.
+    let bar = if sample::full() { 95 } else { 90 };
+    assert!(all > 0 && good * 100 >= all * bar, "{good} of {all}; {}", sample::again());
 }
 
 #[test]

@@ -86,10 +86,11 @@ fn predictions_are_those_of_today() {
         let off = got.time / line.predicted_us - 1.0;
         assert!(
             off.abs() <= STALE,
-            "{name}, {}: {:.2} us predicted, {:.2} in evidence/time.jsonl; if that is meant, run `cargo xtask times`",
+            "{name}, {}: {:.2} us predicted, {:.2} in evidence/time.jsonl; if that is meant, run `cargo xtask times`; {}",
             row.name(),
             got.time,
-            line.predicted_us
+            line.predicted_us,
+            sample::again()
         );
     }
 }

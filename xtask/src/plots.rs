@@ -1,5 +1,6 @@
 //! The README's plots, from what `evidence/` and `tests/hardware` hold: measured beside others, predicted, and bit for bit.
 
+use crate::winner::{KERNELS, Line};
 use serde::Deserialize;
 use silumin_cli::view::svg::{FILLS, Picture};
 use std::collections::BTreeMap;
@@ -155,15 +156,6 @@ fn measured(root: &Path) -> Result<String, String> {
 }
 
 #[derive(Deserialize)]
-struct Swing {
-    shape: String,
-    clock: f64,
-    us: f64,
-    us_low: f64,
-    us_high: f64,
-}
-
-#[derive(Deserialize)]
 struct Judged {
     set: String,
     kernel: String,
@@ -172,42 +164,18 @@ struct Judged {
     predicted_us: f64,
 }
 
-/// A predicted time of the default kernel.
-struct Predicted {
-    us: f64,
-    /// If the uncertain numbers of the chip are off independently.
-    range: [f64; 2],
-}
-
-/// Predicted times by shape, from `evidence/tornado.jsonl`, and the clock in MHz.
-fn predictions(root: &Path) -> Result<(BTreeMap<[u32; 3], Predicted>, f64), String> {
-    let mut all: BTreeMap<[u32; 3], Predicted> = BTreeMap::new();
-    let mut clock = 0.0;
-    for row in lines::<Swing>(&root.join("evidence/tornado.jsonl"))? {
-        let sizes: Vec<u32> = row.shape.split('x').filter_map(|size| size.parse().ok()).collect();
-        let shape = <[u32; 3]>::try_from(sizes).map_err(|_| format!("tornado.jsonl: `{}`", row.shape))?;
-        clock = row.clock;
-        let ends = [row.us_low, row.us_high];
-        let down = row.us - ends.iter().copied().fold(row.us, f64::min);
-        let up = ends.iter().copied().fold(row.us, f64::max) - row.us;
-        let entry = all.entry(shape).or_insert(Predicted { us: row.us, range: [0.0; 2] });
-        // Sums of squares until all rows are read.
-        entry.range[0] += down * down;
-        entry.range[1] += up * up;
-    }
-    for predicted in all.values_mut() {
-        let [down, up] = predicted.range.map(f64::sqrt);
-        predicted.range = [predicted.us - down, predicted.us + up];
-    }
-    Ok((all, clock))
+/// Predictions of our kernel by shape, from `evidence/winner.jsonl`.
+fn predictions(root: &Path) -> Result<BTreeMap<[u32; 3], Line>, String> {
+    let all = lines::<Line>(&root.join("evidence/winner.jsonl"))?;
+    Ok(all.into_iter().filter(|line| line.kernel == KERNELS[1]).map(|line| (line.shape, line)).collect())
 }
 
 /// The geometric mean of the predicted times on a B200 in us, over the benchmark's shapes.
 ///
 /// # Errors
-/// `evidence/tornado.jsonl` cannot be read.
+/// `evidence/winner.jsonl` cannot be read.
 pub fn predicted_mean(root: &Path) -> Result<f64, String> {
-    let (all, _) = predictions(root)?;
+    let all = predictions(root)?;
     Ok(geometric_mean(&all.values().map(|p| p.us).collect::<Vec<_>>()))
 }
 
@@ -216,13 +184,14 @@ fn predicted(root: &Path) -> Result<String, String> {
     const LEFT: f64 = 150.0;
     const RIGHT: f64 = 930.0;
     const HIGH: f64 = 24.0;
-    let (all, clock) = predictions(root)?;
+    let all = predictions(root)?;
+    let clock = all.values().next().map_or(0.0, |line| line.clock);
     let judged: Vec<Judged> = lines(&root.join("evidence/time.jsonl"))?;
     let title = format!(
         "Predicted on a B200 at {clock:.0} MHz, NVFP4 to f16: microseconds by M x N x K; not measured"
     );
     let mut picture = Picture::new(WIDTH, &title);
-    let note = "bars: if the ten numbers of the chip that matter most are off independently; the published kernel judges the model";
+    let note = "bars: with all uncertain numbers of the chip at their fast and slow ends; the published kernel judges the model";
     picture.text(8.0, 36.0, note);
     let (top, row) = (50.0, 30.0);
     let bottom = top + row * all.len() as f64;
@@ -236,7 +205,7 @@ fn predicted(root: &Path) -> Result<String, String> {
     for (index, (shape, p)) in all.iter().enumerate() {
         let y = top + row * index as f64;
         picture.right(LEFT - 8.0, y + 19.0, &named(*shape));
-        let [low, high] = p.range;
+        let (low, high) = (p.low_us, p.high_us);
         let tip = format!("silumin: {:.2} us predicted, {low:.2} to {high:.2}", p.us);
         picture.block([x(low), y + 5.0, x(high) - x(low), 7.0], "#cfe3f1", &tip, "");
         picture.dot([x(p.us), y + 8.5], 5.0, ours, &tip);

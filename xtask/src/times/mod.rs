@@ -80,7 +80,7 @@ pub fn command() -> Command {
             Arg::new("plot")
                 .long("plot")
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all(["set", "clock", "dry"])
+                .conflicts_with_all(["public", "set", "limit", "clock", "no-range", "slow", "dry"])
                 .help(
                     "predict nothing: print the scores and draw evidence/time.svg, from evidence/time.jsonl",
                 ),
@@ -106,7 +106,7 @@ fn commit(root: &Path) -> Result<String, String> {
 enum Outcome {
     New(Line),
     Kept(Line),
-    /// Why, and the earlier row, which stays.
+    /// Why, and the row that stays: the earlier one, or the new one if it could not be written.
     Failed(String, Option<Line>),
     /// Not asked for, or without its launch files, and without an earlier row.
     Missing,
@@ -193,7 +193,9 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
         println!("{missing} rows were not asked for, or have no launch file, and no prediction of before");
     }
     if !dry {
-        rows::write(&path, &all)?;
+        if !draws {
+            rows::write(&path, &all)?;
+        }
         let svg = plot::svg(&sets, &all);
         fs::write(evidence.join("time.svg"), svg).map_err(|e| format!("evidence/time.svg: {e}"))?;
     }
