@@ -1,4 +1,4 @@
-//! A sample of the mutants of golden kernels: what the emulator must catch, it catches. A commit mutates one kernel in eleven,
+//! A sample of the mutants of golden kernels: what the emulator must catch, it catches. A commit mutates a sixth of the kernels,
 //! and other commits the others.
 //!
 //! All mutants of all kernels: `cargo xtask mutants`, which writes `evidence/mutants.jsonl`. `SILUMIN_MUTANTS=hopper` keeps to
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 /// A commit mutates one kernel in so many.
-const PARTS: usize = 11;
+const PARTS: usize = 6;
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
     subject_with(name, shape, folder, &[])
@@ -50,9 +50,7 @@ fn a_sample_of_the_mutants_is_caught() {
         }
     }
     assert!(below.is_empty(), "{}:\n{below}", sample::again());
-    // Few kernels vary more than all together.
-    let bar = if sample::full() { 95 } else { 90 };
-    assert!(all > 0 && good * 100 >= all * bar, "{good} of {all}; {}", sample::again());
+    assert!(all > 0 && good * 100 >= all * 95, "{good} of {all}; {}", sample::again());
 }
 
 #[test]

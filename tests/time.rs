@@ -134,15 +134,20 @@ const RINGS: [(&str, f64); 12] = [
     ("ring_2_n128_3_stages_all", 0.1),
 ];
 
+/// A probe of a name without the launches that empty L2, as a simulation starts with L2 empty; and whether it has such launches.
+fn from_empty_l2(all: &[Probe], name: &str) -> (Probe, bool) {
+    let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
+    let others = probe.launches.len() - 1;
+    probe.launches.drain(..others);
+    (probe, others > 0)
+}
+
 #[test]
 fn rounds_of_a_ring_take_what_they_took_on_an_h200() {
     let chip = Chip::named("h200").unwrap();
     let all = probes(Arch::Sm90a);
     for (_, (name, bar)) in sample::of(RINGS.to_vec(), 5) {
-        let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
-        // A simulation starts with L2 empty: what empties it on a chip is not needed.
-        let cold = probe.launches.len() > 1;
-        probe.launches.drain(..probe.launches.len() - 1);
+        let (probe, cold) = from_empty_l2(&all, name);
         let want = number(&measured(name)["round_clk"]);
         let got = columns(&probe, &chip, !cold)["round_clk"];
         let again = sample::again();
@@ -165,8 +170,7 @@ fn loads_that_miss_l2_take_what_they_took_on_an_h200() {
     let chip = Chip::named("h200").unwrap();
     let all = probes(Arch::Sm90a);
     for (name, bar) in MISSES {
-        let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
-        probe.launches.drain(..probe.launches.len() - 1);
+        let (probe, _) = from_empty_l2(&all, name);
         let mut read = readings(&probe, &chip, false);
         read.sort_by(f64::total_cmp);
         let row = measured(name);
