@@ -7,6 +7,7 @@
 //! * `beside.rs`: instructions beside products.
 //! * `cold.rs`: loads that miss L2, one after the other.
 //! * `memory.rs`: TMA, L2, DRAM, stores.
+//! * `shared.rs`: who shares the port of shared memory.
 //! * `units.rs`: latencies and intervals of an SM's units.
 //! * `starts.rs`: what is slow the first time.
 
@@ -14,6 +15,7 @@ mod beside;
 mod cold;
 mod memory;
 mod rings;
+mod shared;
 mod starts;
 mod units;
 
@@ -175,11 +177,13 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
         TensorCore::Tcgen05 => {
             probes.extend(tensor_core(&chip));
             probes.push(launch_control(&chip));
+            probes.extend(shared::all(&chip, true));
         }
         TensorCore::Wgmma => {
             probes.extend(warpgroup(&chip));
             probes.extend(rings::all(&chip));
             probes.extend(beside::all(&chip));
+            probes.extend(shared::all(&chip, false));
         }
         // What it has no clusters and no tensor memory for is left out.
         TensorCore::Mma => {

@@ -47,6 +47,11 @@ impl Rate {
         Self::with(bytes_per_clock, BIN, PORT_BINS)
     }
 
+    /// For the port of shared memory. Products that are queued take their part of it ahead.
+    pub fn shared_memory(bytes_per_clock: f64) -> Self {
+        Self::with(bytes_per_clock, BIN, CHANNEL_BINS)
+    }
+
     /// For the ports of a sub-core's registers, one slot per clock.
     pub fn ports() -> Self {
         Self::with(1.0, PORT_BIN, CHANNEL_BINS)

@@ -455,8 +455,10 @@ impl<'r> World<'r> {
                 let kept = usage.buffer == Buffer::A && matches!(usage.action, Action::Use | Action::LastUse);
                 let (math, operands, a) = product_clocks(m, kept, chip);
                 for &s in &sms {
-                    self.sms[s].used.tensor += math;
-                    self.sms[s].used.operands += operands;
+                    let unit = &mut self.sms[s];
+                    unit.used.tensor += math;
+                    unit.used.operands += operands;
+                    unit.read_operands(start.time, math.max(operands), operands);
                 }
                 t.ctas[c].times.first_product.get_or_insert(start.time);
                 let pair = if pair { chip.tcgen05_pair.value } else { 0.0 };
@@ -469,8 +471,11 @@ impl<'r> World<'r> {
                     CpShape::S32x128bWarpx4 => chip.tcgen05_copy_scales.value,
                     s => f64::from(s.rows() * s.units() * 16) / chip.tcgen05_copy_rate.value,
                 };
+                // Bytes are read once, however often they are written.
+                let reading = f64::from(shape.rows() * shape.units() * 16) / chip.smem_rate.value;
                 for &s in &sms {
                     self.sms[s].used.copies += clocks;
+                    self.sms[s].read_operands(start.time, clocks, reading);
                 }
                 (clocks, Cause::TensorCopy, 0.0)
             }

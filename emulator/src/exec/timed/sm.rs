@@ -29,6 +29,8 @@ pub(super) struct Sm {
     pub sub: Vec<SubCore>,
     /// The port of shared memory, for threads and copies.
     pub smem: Rate,
+    /// The part of that port that the latest product reads operands with.
+    pub operands: f64,
     /// Global loads and stores of threads.
     pub lsu: f64,
     /// The port from L2, for threads, and the port to it.
@@ -130,7 +132,8 @@ impl Sm {
         };
         Sm {
             sub: (0..SUB_CORES).map(|_| sub()).collect(),
-            smem: Rate::small(chip.smem_rate.value),
+            operands: 0.0,
+            smem: Rate::shared_memory(chip.smem_rate.value),
             lsu: 0.0,
             port_in: Rate::port(chip.sm_rate.value),
             port_out: 0.0,
@@ -151,6 +154,24 @@ impl Sm {
             half: usize::from(index as f64 >= chip.sms.value / 2.0),
             used: Used::default(),
         }
+    }
+
+    /// Products read operands from shared memory for these clocks, of which `reading` would do alone. Loads and stores of warps get
+    /// what is left of the port.
+    pub fn read_operands(&mut self, start: f64, clocks: f64, reading: f64) {
+        self.smem.spread(start, clocks, reading / self.smem.alone(1.0));
+        self.operands = reading / clocks;
+    }
+
+    /// How many times their bytes loads of warps take of the port at this clk: beside products they get half of it, a quarter, or
+    /// what is left if that is less.
+    pub fn load_share(&self, at: f64) -> f64 {
+        if self.tensor.time <= at {
+            return 1.0;
+        }
+        let left = 1.0 - self.operands;
+        let most = if self.operands < 0.5 { 0.5 } else { 0.25 };
+        (left / most).max(1.0)
     }
 
     /// Whether a line is in L1; afterwards it is.

@@ -29,10 +29,20 @@ impl Product {
         self.n * 32.0 / chip.smem_rate.value
     }
 
-    /// Clocks for A and B after a product of the same kind. A in shared memory has 64 rows.
+    /// Clocks for the bytes of A and B that are read from shared memory.
+    fn reading(&self, chip: &Chip) -> f64 {
+        self.b(chip) + if self.registers { 0.0 } else { Self::a(chip) }
+    }
+
+    /// Clocks for A's bytes in shared memory: 64 rows of 32.
+    fn a(chip: &Chip) -> f64 {
+        64.0 * 32.0 / chip.smem_rate.value
+    }
+
+    /// Clocks for A and B after a product of the same kind.
     fn operands(&self, before: Before, chip: &Chip) -> f64 {
         match before {
-            _ if !self.registers => 64.0 * 32.0 / chip.smem_rate.value + self.b(chip),
+            _ if !self.registers => self.reading(chip),
             Before::Same => chip.wgmma_registers.value + self.b(chip),
             Before::TwoOthers if self.n > FEW_COLUMNS => chip.wgmma_registers_three.value + self.b(chip),
             Before::Other | Before::TwoOthers => chip.wgmma_registers_two.value,
@@ -84,6 +94,7 @@ impl<'r> World<'r> {
             for sub in &mut unit.sub {
                 sub.ports.spread(start.time, busy, slots);
             }
+            unit.read_operands(start.time, busy, product.reading(chip));
             let times = &mut t.ctas[c].times;
             times.first_product.get_or_insert(start.time);
             times.last_product = Some(start.time + busy);
