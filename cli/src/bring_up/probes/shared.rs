@@ -33,8 +33,8 @@ enum User {
     Stores(u32),
     /// `ld.shared.v4` and `tcgen05.st` of what was loaded by four warps.
     Scales,
-    /// TMA loads of 8 KB from L2, eight under way.
-    Copies,
+    /// TMA loads of 8 KB from L2, this many under way.
+    Copies(u32),
 }
 
 impl User {
@@ -46,7 +46,7 @@ impl User {
             User::Loads(warps) => format!("loads_{warps}"),
             User::Stores(warps) => format!("stores_{warps}"),
             User::Scales => "scales".to_owned(),
-            User::Copies => "copies".to_owned(),
+            User::Copies(depth) => format!("copies_{depth}"),
         }
     }
 
@@ -58,7 +58,7 @@ impl User {
             User::Loads(warps) => format!("ld.shared.v4 of {warps} warp(s), 512 bytes each"),
             User::Stores(warps) => format!("st.shared.v4 of {warps} warp(s), 512 bytes each"),
             User::Scales => "ld.shared.v4 and tcgen05.st of four warps, 512 bytes each".to_owned(),
-            User::Copies => "bulk loads of 8 KB from L2".to_owned(),
+            User::Copies(depth) => format!("bulk loads of 8 KB from L2, {depth} under way"),
         }
     }
 
@@ -68,7 +68,7 @@ impl User {
             User::Nothing => 0,
             User::Products(_) | User::RegisterProducts(_) => UNROLL,
             User::Loads(_) | User::Stores(_) | User::Scales => ACCESSES * self.warps(),
-            User::Copies => COPIES,
+            User::Copies(depth) => depth,
         }
     }
 
@@ -79,7 +79,8 @@ impl User {
             User::Products(n) | User::RegisterProducts(n) => UNROLL * n / 2,
             // A warp alone waits for latencies.
             User::Loads(_) | User::Stores(_) | User::Scales => ACCESSES * (4 * self.warps()).max(11),
-            User::Copies => COPIES * BOX / 64,
+            // One alone takes 400 clk.
+            User::Copies(depth) => (depth * BOX / 96).max(400),
         }
     }
 
@@ -89,7 +90,7 @@ impl User {
             User::Nothing => [0; 3],
             User::Products(_) | User::RegisterProducts(_) => [count, 0, 0],
             User::Loads(_) | User::Stores(_) | User::Scales => [0, count, 0],
-            User::Copies => [0, 0, count],
+            User::Copies(_) => [0, 0, count],
         }
     }
 
@@ -98,7 +99,7 @@ impl User {
         match self {
             User::Loads(warps) | User::Stores(warps) => warps,
             User::Scales => 4,
-            User::Nothing | User::Products(_) | User::RegisterProducts(_) | User::Copies => 0,
+            User::Nothing | User::Products(_) | User::RegisterProducts(_) | User::Copies(_) => 0,
         }
     }
 
@@ -136,7 +137,7 @@ impl User {
                 let wait = (i + 1 == ACCESSES).then(|| "tcgen05.wait::st.sync.aligned;".to_owned());
                 [load, store].into_iter().chain(wait).collect()
             }
-            User::Nothing | User::Products(_) | User::RegisterProducts(_) | User::Copies => Vec::new(),
+            User::Nothing | User::Products(_) | User::RegisterProducts(_) | User::Copies(_) => Vec::new(),
         }
     }
 }
@@ -144,7 +145,7 @@ impl User {
 /// What is measured, and what runs beside it.
 fn pairs(blackwell: bool) -> Vec<(User, User)> {
     use User::{Copies, Loads, Nothing, Products, RegisterProducts, Scales, Stores};
-    let others = [Loads(1), Loads(4), Stores(4), Copies].into_iter().chain(blackwell.then_some(Scales));
+    let others = [Loads(1), Loads(4), Stores(4), Copies(8)].into_iter().chain(blackwell.then_some(Scales));
     let others: Vec<User> = others.collect();
     let mut pairs: Vec<_> = others.iter().map(|&user| (user, Nothing)).collect();
     for n in [64, 128, 192, 256] {
@@ -162,7 +163,11 @@ fn pairs(blackwell: bool) -> Vec<(User, User)> {
             pairs.extend(some.map(|other| (other, RegisterProducts(n))));
         }
     }
-    pairs.extend([(Loads(4), Copies), (Stores(4), Copies), (Copies, Loads(4)), (Copies, Stores(4))]);
+    for depth in [1, 2, 4, 8] {
+        pairs.extend([Loads(4), Stores(4)].map(|user| (user, Copies(depth))));
+        pairs.extend([Loads(4), Stores(4)].map(|user| (Copies(depth), user)));
+        pairs.extend((depth < 8).then_some((Copies(depth), Nothing)));
+    }
     pairs
 }
 
@@ -243,6 +248,9 @@ fn probe(chip: &Chip, user: User, beside: User, blackwell: bool) -> Probe {
             ),
         ]
     };
+    let depth =
+        [user, beside].into_iter().find_map(|u| if let User::Copies(depth) = u { Some(depth) } else { None });
+    let depth = depth.unwrap_or(1);
     let wait = |i: u32, name: &str| {
         [
             barrier(i),
@@ -275,11 +283,11 @@ fn probe(chip: &Chip, user: User, beside: User, blackwell: bool) -> Probe {
         ("MULTIPLY", &multiply),
         ("LAST_WARP", &(4 + accesses.warps()).to_string()),
         ("ACCESSES", &text((0..ACCESSES).flat_map(|i| accesses.access(i)))),
-        ("FIRST_COPIES", &text((0..COPIES).flat_map(copy))),
-        ("NEXT_COPIES", &text((0..COPIES).flat_map(|i| wait(i, "ARRIVED").into_iter().chain(copy(i))))),
-        ("LAST_COPIES", &text((0..COPIES).flat_map(|i| wait(i, "LAST")))),
+        ("FIRST_COPIES", &text((0..depth).flat_map(copy))),
+        ("NEXT_COPIES", &text((0..depth).flat_map(|i| wait(i, "ARRIVED").into_iter().chain(copy(i))))),
+        ("LAST_COPIES", &text((0..depth).flat_map(|i| wait(i, "LAST")))),
         ("STOP_ACCESSES", stop(user.warps() > 0)),
-        ("STOP_COPIES", stop(user == User::Copies)),
+        ("STOP_COPIES", stop(matches!(user, User::Copies(_)))),
         ("PLACE", &text(place)),
         ("END", &end),
     ];

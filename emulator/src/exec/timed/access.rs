@@ -40,10 +40,12 @@ impl<'r> World<'r> {
         if shared {
             let clocks = wavefronts(accesses, own);
             let unit = &mut self.sms[sm];
-            let share = if accesses.iter().any(|a| a.write) { 1.0 } else { unit.load_share(at.time) };
-            let bytes = clocks * share * self.chip.smem_rate.value;
+            let bytes = clocks * self.chip.smem_rate.value;
             unit.used.smem += clocks;
-            let served = unit.smem.take(at.time, bytes);
+            let served = match accesses.iter().any(|a| a.write) {
+                true => unit.smem.take(at.time, bytes).max(unit.smem_stores.take(at.time, bytes)),
+                false => unit.smem.take(at.time, bytes * unit.load_share(at.time)),
+            };
             let latency = if self.costs[pc].waited { 0.0 } else { self.chip.smem_latency.value - 1.0 };
             later(served + latency, Cause::SharedMemory);
             // The queue of an SM's shared memory is short.

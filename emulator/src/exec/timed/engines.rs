@@ -57,6 +57,8 @@ pub(super) struct Load {
     /// Total bytes, and requested bytes.
     total: f64,
     sent: f64,
+    /// When the first line arrived.
+    first: Option<f64>,
     /// The latest line: when it was requested, L2's answer, and when it arrived.
     slowest: Option<(f64, Read, f64)>,
     sequence: u64,
@@ -292,6 +294,7 @@ impl<'r> World<'r> {
             working,
             total,
             sent: 0.0,
+            first: None,
             slowest: None,
             sequence,
             line,
@@ -336,6 +339,7 @@ impl<'r> World<'r> {
             for &d in &load.to {
                 ready = ready.max(self.sms[d].tma_port.take(read.at, bytes as f64));
             }
+            load.first = Some(load.first.map_or(ready, |first| first.min(ready)));
             if load.slowest.is_none_or(|(_, _, last)| ready > last) {
                 load.slowest = Some((request, read, ready));
             }
@@ -351,6 +355,12 @@ impl<'r> World<'r> {
         }
         let end = start.time + load.working;
         let done = last.until(end, Cause::TmaIssue).after(chip.tma_arrive.value, Cause::Mbarrier);
+        if let (Some(first), Some((_, _, last))) = (load.first, load.slowest) {
+            let clocks = (last - first).max(load.total / chip.smem_rate.value);
+            for &d in &load.to {
+                self.sms[d].smem_stores.spread(first, clocks, load.total * chip.smem_tma.value);
+            }
+        }
         if let Some(t) = self.clusters[load.cluster].take() {
             self.bar(&t, load.cta, Track::Tma, "load", load.line, load.issued, done.time);
             self.clusters[load.cluster] = Some(t);

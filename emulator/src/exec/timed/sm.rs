@@ -27,8 +27,10 @@ pub(super) struct SubCore {
 #[derive(Debug)]
 pub(super) struct Sm {
     pub sub: Vec<SubCore>,
-    /// The port of shared memory, for threads and copies.
+    /// The port of shared memory, for products, and for warps that load or store.
     pub smem: Rate,
+    /// What TMA loads, which write there, leave to warps that store.
+    pub smem_stores: Rate,
     /// The part of that port that the latest product reads operands with.
     pub operands: f64,
     /// Global loads and stores of threads.
@@ -132,6 +134,7 @@ impl Sm {
         };
         Sm {
             sub: (0..SUB_CORES).map(|_| sub()).collect(),
+            smem_stores: Rate::shared_memory(chip.smem_rate.value),
             operands: 0.0,
             smem: Rate::shared_memory(chip.smem_rate.value),
             lsu: 0.0,
