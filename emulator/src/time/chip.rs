@@ -172,8 +172,8 @@ chip! {
     mma_sync_tail: "clk",
     /// Rate at which an SM reads or writes shared memory.
     smem_rate: "bytes/clk",
-    /// How many times its bytes a TMA load takes of what warps could store to shared memory.
-    smem_tma: "ratio",
+    /// Bytes that warps can store less to shared memory for each byte that a TMA load brings there.
+    smem_tma_cost: "ratio",
     /// Latency of a load from shared memory.
     smem_latency: "clk",
     /// Latency of a load that hits L1.

@@ -47,7 +47,7 @@ impl Rate {
         Self::with(bytes_per_clock, BIN, PORT_BINS)
     }
 
-    /// For the port of shared memory. Products that are queued take their part of it ahead.
+    /// For the port of shared memory. Queued products reserve bins in advance, by less than the stages of a pipeline last.
     pub fn shared_memory(bytes_per_clock: f64) -> Self {
         Self::with(bytes_per_clock, BIN, CHANNEL_BINS)
     }
@@ -142,6 +142,13 @@ impl Rate {
         }
     }
 
+    /// The part of the bin at `now` that is taken.
+    pub fn used(&self, now: f64) -> f64 {
+        let bin = (now.max(0.0) * self.bin.recip()) as u64;
+        let i = bin as usize & (self.taken.len() - 1);
+        if self.number[i] == bin { self.taken[i] / self.room } else { 0.0 }
+    }
+
     /// Clocks of a request without competition.
     pub fn alone(&self, bytes: f64) -> f64 {
         bytes * self.clocks
@@ -171,7 +178,9 @@ mod tests {
         // A claim does not wait for what else is in its bin.
         assert_eq!(r.claim(8.0, 10.0), 8.0);
         assert_eq!(r.claim(8.0, 1.0), 32.0);
+        assert_eq!((r.used(40.0), r.used(70.0)), (0.5, 0.0));
         r.spread(64.0, 16.0, 100.0);
+        assert_eq!(r.used(70.0), 1.0);
         assert_eq!(r.take(64.0, 1.0), 81.0);
     }
 

@@ -15,13 +15,13 @@ const COPIES: u32 = 8;
 /// Bytes of a copy.
 const BOX: u32 = 8192;
 /// How much slower something may become beside another.
-const SLOWER: u32 = 8;
+const MOST_SLOWDOWN: u32 = 16;
 /// The column of tensor memory where warps store.
-const SCALES: u32 = 448;
+const SCALES_COLUMN: u32 = 448;
 
 /// Something that uses shared memory.
 #[derive(Clone, Copy, PartialEq)]
-enum User {
+enum PortUser {
     Nothing,
     /// Products of bf16 with this N, both operands in shared memory: `wgmma` of one warpgroup, or `tcgen05.mma` of one CTA.
     Products(u32),
@@ -37,122 +37,148 @@ enum User {
     Copies(u32),
 }
 
-impl User {
+impl PortUser {
     fn name(self) -> String {
         match self {
-            User::Nothing => "nothing".to_owned(),
-            User::Products(n) => format!("products_n{n}"),
-            User::RegisterProducts(n) => format!("products_registers_n{n}"),
-            User::Loads(warps) => format!("loads_{warps}"),
-            User::Stores(warps) => format!("stores_{warps}"),
-            User::Scales => "scales".to_owned(),
-            User::Copies(depth) => format!("copies_{depth}"),
+            PortUser::Nothing => "nothing".to_owned(),
+            PortUser::Products(n) => format!("products_n{n}"),
+            PortUser::RegisterProducts(n) => format!("products_registers_n{n}"),
+            PortUser::Loads(warps) => format!("loads_{warps}"),
+            PortUser::Stores(warps) => format!("stores_{warps}"),
+            PortUser::Scales => "scales".to_owned(),
+            PortUser::Copies(depth) => format!("copies_{depth}"),
         }
     }
 
     fn about(self) -> String {
         match self {
-            User::Nothing => "nothing".to_owned(),
-            User::Products(n) => format!("products of bf16 with N = {n}, both operands in shared memory"),
-            User::RegisterProducts(n) => format!("products of bf16 with N = {n}, A in registers"),
-            User::Loads(warps) => format!("ld.shared.v4 of {warps} warp(s), 512 bytes each"),
-            User::Stores(warps) => format!("st.shared.v4 of {warps} warp(s), 512 bytes each"),
-            User::Scales => "ld.shared.v4 and tcgen05.st of four warps, 512 bytes each".to_owned(),
-            User::Copies(depth) => format!("bulk loads of 8 KB from L2, {depth} under way"),
+            PortUser::Nothing => "nothing".to_owned(),
+            PortUser::Products(n) => format!("products of bf16 with N = {n}, both operands in shared memory"),
+            PortUser::RegisterProducts(n) => format!("products of bf16 with N = {n}, A in registers"),
+            PortUser::Loads(warps) => format!("ld.shared.v4 of {warps} warp(s), 512 bytes each"),
+            PortUser::Stores(warps) => format!("st.shared.v4 of {warps} warp(s), 512 bytes each"),
+            PortUser::Scales => "ld.shared.v4 and tcgen05.st of four warps, 512 bytes each".to_owned(),
+            PortUser::Copies(depth) => format!("bulk loads of 8 KB from L2, {depth} under way"),
         }
     }
 
     /// Uses of a round, by all warps.
     fn unroll(self) -> u32 {
         match self {
-            User::Nothing => 0,
-            User::Products(_) | User::RegisterProducts(_) => UNROLL,
-            User::Loads(_) | User::Stores(_) | User::Scales => ACCESSES * self.warps(),
-            User::Copies(depth) => depth,
+            PortUser::Nothing => 0,
+            PortUser::Products(_) | PortUser::RegisterProducts(_) => UNROLL,
+            PortUser::Loads(_) | PortUser::Stores(_) | PortUser::Scales => ACCESSES * self.warps(),
+            PortUser::Copies(depth) => depth,
         }
     }
 
     /// About the clocks of a round without others.
     fn clocks(self) -> u32 {
         match self {
-            User::Nothing => 1,
-            User::Products(n) | User::RegisterProducts(n) => UNROLL * n / 2,
+            PortUser::Nothing => 1,
+            PortUser::Products(n) | PortUser::RegisterProducts(n) => UNROLL * n / 2,
             // A warp alone waits for latencies.
-            User::Loads(_) | User::Stores(_) | User::Scales => ACCESSES * (4 * self.warps()).max(11),
-            // One alone takes 400 clk.
-            User::Copies(depth) => (depth * BOX / 96).max(400),
+            PortUser::Loads(_) | PortUser::Stores(_) | PortUser::Scales => {
+                ACCESSES * (4 * self.warps()).max(11)
+            }
+            // A single load takes 400 clk.
+            PortUser::Copies(depth) => (depth * BOX / 96).max(400),
         }
     }
 
     /// Rounds as the kernel's parameters: products, accesses, copies.
     fn rounds(self, count: u32) -> [u32; 3] {
         match self {
-            User::Nothing => [0; 3],
-            User::Products(_) | User::RegisterProducts(_) => [count, 0, 0],
-            User::Loads(_) | User::Stores(_) | User::Scales => [0, count, 0],
-            User::Copies(_) => [0, 0, count],
+            PortUser::Nothing => [0; 3],
+            PortUser::Products(_) | PortUser::RegisterProducts(_) => [count, 0, 0],
+            PortUser::Loads(_) | PortUser::Stores(_) | PortUser::Scales => [0, count, 0],
+            PortUser::Copies(_) => [0, 0, count],
         }
     }
 
     /// Warps that load or store.
     fn warps(self) -> u32 {
         match self {
-            User::Loads(warps) | User::Stores(warps) => warps,
-            User::Scales => 4,
-            User::Nothing | User::Products(_) | User::RegisterProducts(_) | User::Copies(_) => 0,
+            PortUser::Loads(warps) | PortUser::Stores(warps) => warps,
+            PortUser::Scales => 4,
+            PortUser::Nothing
+            | PortUser::Products(_)
+            | PortUser::RegisterProducts(_)
+            | PortUser::Copies(_) => 0,
         }
     }
 
     /// N of products, and whether A is in registers.
     fn product(self) -> Option<(u32, bool)> {
         match self {
-            User::Products(n) => Some((n, false)),
-            User::RegisterProducts(n) => Some((n, true)),
-            _ => None,
+            PortUser::Products(n) => Some((n, false)),
+            PortUser::RegisterProducts(n) => Some((n, true)),
+            PortUser::Nothing
+            | PortUser::Loads(_)
+            | PortUser::Stores(_)
+            | PortUser::Scales
+            | PortUser::Copies(_) => None,
         }
     }
 
     /// One access of a warp.
     fn access(self, i: u32) -> Vec<String> {
         let offset = 2048 * (i % 4);
-        let load = format!("ld.volatile.shared.v4.b32 {{ %x4, %x5, %x6, %x7 }}, [%at + {offset}];");
+        let x = 4 * (i % 4);
+        let load = format!(
+            "ld.volatile.shared.v4.b32 {{ %x{x}, %x{}, %x{}, %x{} }}, [%at + {offset}];",
+            x + 1,
+            x + 2,
+            x + 3
+        );
         match self {
-            User::Loads(_) => {
+            PortUser::Loads(_) => {
                 // Loads that nothing reads are faster.
-                let [a, b, c, d] = std::array::from_fn(|word| 4 * (i % 4) + word as u32);
                 vec![
-                    format!("ld.volatile.shared.v4.b32 {{ %x{a}, %x{b}, %x{c}, %x{d} }}, [%at + {offset}];"),
-                    format!("lop3.b32 %kept, %kept, %x{a}, %x{b}, 0xfe;"),
-                    format!("lop3.b32 %kept, %kept, %x{c}, %x{d}, 0xfe;"),
+                    load,
+                    format!("lop3.b32 %kept, %kept, %x{x}, %x{}, 0xfe;", x + 1),
+                    format!("lop3.b32 %kept, %kept, %x{}, %x{}, 0xfe;", x + 2, x + 3),
                 ]
             }
-            User::Stores(_) => {
+            PortUser::Stores(_) => {
                 vec![format!("st.volatile.shared.v4.b32 [%at + {offset}], {{ %x0, %x1, %x2, %x3 }};")]
             }
-            User::Scales => {
-                let store = format!(
-                    "tcgen05.st.sync.aligned.32x32b.x4.b32 [%place + {}], {{ %x4, %x5, %x6, %x7 }};",
-                    4 * i
-                );
+            // Four loads, then four stores: no store waits for a load's latency.
+            PortUser::Scales if i % 4 == 3 => {
+                let stores = (i - 3..=i).map(|i| {
+                    let x = 4 * (i % 4);
+                    format!(
+                        "tcgen05.st.sync.aligned.32x32b.x4.b32 [%place + {}], {{ %x{x}, %x{}, %x{}, %x{} }};",
+                        4 * i,
+                        x + 1,
+                        x + 2,
+                        x + 3
+                    )
+                });
                 let wait = (i + 1 == ACCESSES).then(|| "tcgen05.wait::st.sync.aligned;".to_owned());
-                [load, store].into_iter().chain(wait).collect()
+                [load].into_iter().chain(stores).chain(wait).collect()
             }
-            User::Nothing | User::Products(_) | User::RegisterProducts(_) | User::Copies(_) => Vec::new(),
+            PortUser::Scales => vec![load],
+            PortUser::Nothing
+            | PortUser::Products(_)
+            | PortUser::RegisterProducts(_)
+            | PortUser::Copies(_) => Vec::new(),
         }
     }
 }
 
 /// What is measured, and what runs beside it.
-fn pairs(blackwell: bool) -> Vec<(User, User)> {
-    use User::{Copies, Loads, Nothing, Products, RegisterProducts, Scales, Stores};
+fn pairs(blackwell: bool) -> Vec<(PortUser, PortUser)> {
+    use PortUser::{Copies, Loads, Nothing, Products, RegisterProducts, Scales, Stores};
     let others = [Loads(1), Loads(4), Stores(4), Copies(8)].into_iter().chain(blackwell.then_some(Scales));
-    let others: Vec<User> = others.collect();
+    let others: Vec<PortUser> = others.collect();
     let mut pairs: Vec<_> = others.iter().map(|&user| (user, Nothing)).collect();
     for n in [64, 128, 192, 256] {
         pairs.push((Products(n), Nothing));
         pairs.extend(others.iter().map(|&other| (Products(n), other)));
-        // Products of 64 columns read all that the port has: warps would wait for their end.
-        let served = others.iter().filter(|other| n > 64 || other.warps() == 0);
+        // Narrower products read all that the port has: warps would wait for their end. On Blackwell A has 128 rows.
+        let widest = if blackwell { 128 } else { 64 };
+        let served = others.iter().filter(|other| n > widest || other.warps() == 0);
         pairs.extend(served.map(|&other| (other, Products(n))));
     }
     if !blackwell {
@@ -224,6 +250,7 @@ fn products(chip: &Chip, (n, registers): (u32, bool), blackwell: bool, stop: &st
     let ready = lines(&["tcgen05.fence::after_thread_sync;", &place, "ld.shared.b32 %tmem, [%word];"]);
     let end = lines(&[
         "bar.warp.sync 0xffffffff;",
+        "tcgen05.fence::before_thread_sync;",
         "bar.sync 0;",
         first,
         "@%more bra FREED;",
@@ -234,7 +261,7 @@ fn products(chip: &Chip, (n, registers): (u32, bool), blackwell: bool, stop: &st
     [multiply, setup, ready, end]
 }
 
-fn probe(chip: &Chip, user: User, beside: User, blackwell: bool) -> Probe {
+fn probe(chip: &Chip, user: PortUser, beside: PortUser, blackwell: bool) -> Probe {
     let product = user.product().or(beside.product()).unwrap_or((64, false));
     let accesses = if user.warps() > 0 { user } else { beside };
     let barrier = |i: u32| format!("add.u32 %word, %smem, {};", BARRIERS + 8 * i);
@@ -248,8 +275,9 @@ fn probe(chip: &Chip, user: User, beside: User, blackwell: bool) -> Probe {
             ),
         ]
     };
-    let depth =
-        [user, beside].into_iter().find_map(|u| if let User::Copies(depth) = u { Some(depth) } else { None });
+    let depth = [user, beside]
+        .into_iter()
+        .find_map(|u| if let PortUser::Copies(depth) = u { Some(depth) } else { None });
     let depth = depth.unwrap_or(1);
     let wait = |i: u32, name: &str| {
         [
@@ -262,15 +290,15 @@ fn probe(chip: &Chip, user: User, beside: User, blackwell: bool) -> Probe {
     let place = [
         "and.b32 %word, %warp, 3;".to_owned(),
         "shl.b32 %word, %word, 21;".to_owned(),
-        format!("add.u32 %place, %tmem, {SCALES};"),
+        format!("add.u32 %place, %tmem, {SCALES_COLUMN};"),
         "add.u32 %place, %place, %word;".to_owned(),
     ];
-    let place = place.into_iter().filter(|_| accesses == User::Scales);
+    let place = place.into_iter().filter(|_| accesses == PortUser::Scales);
     let init = |i: u32| [barrier(i), "mbarrier.init.shared::cta.b64 [%word], 1;".to_owned()];
     let stop = |measured: bool| if measured { "    mov.u64 %stop, %clock64;" } else { "" };
     let [multiply, setup, ready, end] = products(chip, product, blackwell, stop(user.product().is_some()));
     let about = match beside {
-        User::Nothing => format!("{}, and nothing else", user.about()),
+        PortUser::Nothing => format!("{}, and nothing else", user.about()),
         _ => format!("{} beside {}", user.about(), beside.about()),
     };
     let values = [
@@ -287,14 +315,15 @@ fn probe(chip: &Chip, user: User, beside: User, blackwell: bool) -> Probe {
         ("NEXT_COPIES", &text((0..depth).flat_map(|i| wait(i, "ARRIVED").into_iter().chain(copy(i))))),
         ("LAST_COPIES", &text((0..depth).flat_map(|i| wait(i, "LAST")))),
         ("STOP_ACCESSES", stop(user.warps() > 0)),
-        ("STOP_COPIES", stop(matches!(user, User::Copies(_)))),
+        ("STOP_COPIES", stop(matches!(user, PortUser::Copies(_)))),
         ("PLACE", &text(place)),
+        ("DEPTH", &depth.to_string()),
         ("END", &end),
     ];
     let ptx = chip.fill(include_str!("shared.ptx"), &values);
     let rounds = [chip.few(1, 64), chip.few(2, 128), chip.few(3, 256)];
-    // Longer than what is measured, which it slows down.
-    let longest = SLOWER * rounds[2] * user.clocks();
+    // The neighbour has to outlast what is measured.
+    let longest = MOST_SLOWDOWN * rounds[2] * user.clocks();
     let [p, a, c] = beside.rounds(longest.div_ceil(beside.clocks()).max(4));
     let launches = rounds.iter().enumerate().map(|(index, &count)| {
         let [products, accesses, copies] = user.rounds(count);
@@ -306,7 +335,8 @@ fn probe(chip: &Chip, user: User, beside: User, blackwell: bool) -> Probe {
             ],
         })
     });
-    let beside = if beside == User::Nothing { String::new() } else { format!("_beside_{}", beside.name()) };
+    let beside =
+        if beside == PortUser::Nothing { String::new() } else { format!("_beside_{}", beside.name()) };
     Probe {
         name: format!("shared_{}{beside}", user.name()),
         launches: launches.collect(),

@@ -44,7 +44,7 @@ impl<'r> World<'r> {
             unit.used.smem += clocks;
             let served = match accesses.iter().any(|a| a.write) {
                 true => unit.smem.take(at.time, bytes).max(unit.smem_stores.take(at.time, bytes)),
-                false => unit.smem.take(at.time, bytes * unit.load_share(at.time)),
+                false => unit.smem.take(at.time, bytes * unit.load_cost(at.time)),
             };
             let latency = if self.costs[pc].waited { 0.0 } else { self.chip.smem_latency.value - 1.0 };
             later(served + latency, Cause::SharedMemory);

@@ -356,9 +356,10 @@ impl<'r> World<'r> {
         let end = start.time + load.working;
         let done = last.until(end, Cause::TmaIssue).after(chip.tma_arrive.value, Cause::Mbarrier);
         if let (Some(first), Some((_, _, last))) = (load.first, load.slowest) {
-            let clocks = (last - first).max(load.total / chip.smem_rate.value);
+            let bytes = load.total * chip.smem_tma_cost.value;
+            let clocks = (last - first).max(bytes / chip.smem_rate.value);
             for &d in &load.to {
-                self.sms[d].smem_stores.spread(first, clocks, load.total * chip.smem_tma.value);
+                self.sms[d].smem_stores.spread(first, clocks, bytes);
             }
         }
         if let Some(t) = self.clusters[load.cluster].take() {

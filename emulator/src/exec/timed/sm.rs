@@ -29,10 +29,10 @@ pub(super) struct Sm {
     pub sub: Vec<SubCore>,
     /// The port of shared memory, for products, and for warps that load or store.
     pub smem: Rate,
-    /// What TMA loads, which write there, leave to warps that store.
+    /// The same port for warps that store, beside TMA loads.
     pub smem_stores: Rate,
-    /// The part of that port that the latest product reads operands with.
-    pub operands: f64,
+    /// What products alone read through that port.
+    pub smem_operands: Rate,
     /// Global loads and stores of threads.
     pub lsu: f64,
     /// The port from L2, for threads, and the port to it.
@@ -135,7 +135,7 @@ impl Sm {
         Sm {
             sub: (0..SUB_CORES).map(|_| sub()).collect(),
             smem_stores: Rate::shared_memory(chip.smem_rate.value),
-            operands: 0.0,
+            smem_operands: Rate::shared_memory(chip.smem_rate.value),
             smem: Rate::shared_memory(chip.smem_rate.value),
             lsu: 0.0,
             port_in: Rate::port(chip.sm_rate.value),
@@ -159,22 +159,22 @@ impl Sm {
         }
     }
 
-    /// Products read operands from shared memory for these clocks, of which `reading` would do alone. Loads and stores of warps get
-    /// what is left of the port.
+    /// A product of these clocks reads operands from shared memory; alone, the reads would take `reading` clocks.
     pub fn read_operands(&mut self, start: f64, clocks: f64, reading: f64) {
-        self.smem.spread(start, clocks, reading / self.smem.alone(1.0));
-        self.operands = reading / clocks;
+        let bytes = reading / self.smem.alone(1.0);
+        self.smem.spread(start, clocks, bytes);
+        self.smem_operands.spread(start, clocks, bytes);
     }
 
-    /// How many times their bytes loads of warps take of the port at this clk: beside products they get half of it, a quarter, or
-    /// what is left if that is less.
-    pub fn load_share(&self, at: f64) -> f64 {
-        if self.tensor.time <= at {
+    /// Factor on the bytes of a warp's load at this clk. Products that read less than half of the port leave half of it to loads, others a
+    /// quarter. Loads never get more than products leave.
+    pub fn load_cost(&self, at: f64) -> f64 {
+        let used = self.smem_operands.used(at);
+        if used == 0.0 {
             return 1.0;
         }
-        let left = 1.0 - self.operands;
-        let most = if self.operands < 0.5 { 0.5 } else { 0.25 };
-        (left / most).max(1.0)
+        let most = if used < 0.5 { 0.5 } else { 0.25 };
+        ((1.0 - used) / most).max(1.0)
     }
 
     /// Whether a line is in L1; afterwards it is.
