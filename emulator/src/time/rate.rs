@@ -178,7 +178,7 @@ mod tests {
         // A claim does not wait for what else is in its bin.
         assert_eq!(r.claim(8.0, 10.0), 8.0);
         assert_eq!(r.claim(8.0, 1.0), 32.0);
-        assert_eq!((r.used(40.0), r.used(70.0)), (0.5, 0.0));
+        assert_eq!((r.used(40.0), r.used(70.0)), (13.0 / 16.0, 0.0));
         r.spread(64.0, 16.0, 100.0);
         assert_eq!(r.used(70.0), 1.0);
         assert_eq!(r.take(64.0, 1.0), 81.0);
