@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-/// Number of replays before the clock is read.
+/// Number of replays over which the clock is read.
 const CLOCK_REPLAYS: usize = 3;
 
 /// Sends a message to the parent.
@@ -263,12 +263,8 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
         // Launches that follow each other closely may be wrong where a lone one is not: all sets once more.
         at(ready.number, "checking replays");
         problem.poison().map_err(blame(ready.number))?;
-        let mut clocks = Vec::new();
-        for _ in 0..CLOCK_REPLAYS {
-            graph.start().map_err(words).map_err(blame(ready.number))?;
-            clocks.push(clock.look(cuda).map_err(blame(ready.number))?);
-        }
-        row.mhz = Some(median(&clocks));
+        let replays = || (0..CLOCK_REPLAYS).try_for_each(|_| graph.start().map_err(words));
+        row.mhz = Some(clock.during(cuda, replays).map_err(blame(ready.number))?);
         for set in 0..problem.sets() {
             let (name, errors) = problem.judge(&ready.kernel, set)?;
             if !errors.pass() {

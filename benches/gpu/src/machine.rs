@@ -12,8 +12,10 @@ const READ: &str = include_str!("../read.ptx");
 const READ_BYTES: usize = 4 << 30;
 const READ_THREADS: usize = 512;
 const CLOCK: &str = include_str!("../clock.ptx");
-/// Duration of a clock measurement in nanoseconds.
-const CLOCK_NANOSECONDS: u64 = 100_000;
+/// Places for the marks of SMs, by `%smid`.
+const SM_NUMBERS: usize = 1024;
+/// CTAs of a mark for each SM, so that every SM gets one.
+const CTAS_PER_SM: u32 = 8;
 
 /// Measures the device's read bandwidth.
 pub fn measure(device: &Device, stream: &Stream) -> Result<Machine, String> {
@@ -52,27 +54,62 @@ pub fn measure(device: &Device, stream: &Stream) -> Result<Machine, String> {
 /// Measures the SMs' clock.
 pub struct Clock {
     kernel: Raw,
-    result: Buffer,
+    /// Cycles and nanoseconds of each SM: before the work, and after it.
+    marks: [Buffer; 2],
+    ctas: u32,
 }
 
 impl Clock {
     /// Loads the kernel and buffers for it.
     pub fn new(device: &Device, cuda: &Arc<CudaStream>) -> Result<Self, String> {
-        let result = device.alloc(16).map_err(|e| e.to_string())?;
-        Ok(Self { kernel: Raw::load(cuda, CLOCK, "clock")?, result })
+        let mark = || device.alloc(SM_NUMBERS * 16).map_err(|e| e.to_string());
+        let sms = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let sms = raw::device_attribute(cuda, sms).unwrap_or(1).unsigned_abs();
+        let ctas = sms.clamp(1, SM_NUMBERS as u32) * CTAS_PER_SM;
+        Ok(Self { kernel: Raw::load(cuda, CLOCK, "mark")?, marks: [mark()?, mark()?], ctas })
     }
 
-    /// Clock in MHz right after the work in the stream. Power and temperature set it under load, and it changes more
-    /// slowly than a measurement takes.
-    pub fn look(&self, cuda: &CudaStream) -> Result<f64, String> {
-        let address = self.result.cuda_address().unwrap_or(0);
-        let mut values = [Value::U64(address), Value::U64(CLOCK_NANOSECONDS)];
-        // SAFETY: these are its parameters; the buffer holds both results.
-        unsafe { self.kernel.launch([1, 1], 1, &mut values)? };
+    /// Mean clock in MHz while the stream does `work`: cycles over time, the median of the SMs. Power and temperature set it under
+    /// load.
+    ///
+    /// # Errors
+    /// `work` fails, the driver does, or no SM was seen before and after the work.
+    pub fn during(
+        &self,
+        cuda: &CudaStream,
+        work: impl FnOnce() -> Result<(), String>,
+    ) -> Result<f64, String> {
+        for mark in &self.marks {
+            let address = mark.cuda_address().unwrap_or(0);
+            // SAFETY: the buffer has so many bytes.
+            unsafe { raw::fill(cuda, address, 0, SM_NUMBERS * 16)? };
+        }
+        self.mark(0)?;
+        work()?;
+        self.mark(1)?;
         cuda.synchronize().map_err(|e| raw::said("cuStreamSynchronize", e))?;
-        let bytes = self.result.download().map_err(|e| e.to_string())?;
-        let [cycles, nanoseconds] = bytes.as_chunks::<8>().0 else { return Err("no clock".to_owned()) };
-        let nanoseconds = u64::from_le_bytes(*nanoseconds).max(1);
-        Ok(u64::from_le_bytes(*cycles) as f64 / nanoseconds as f64 * 1e3)
+        let [before, after] = [0, 1].map(|which: usize| self.marks[which].download());
+        let [before, after] = [before.map_err(|e| e.to_string())?, after.map_err(|e| e.to_string())?];
+        let clocks: Vec<f64> = numbers(&before)
+            .zip(numbers(&after))
+            .filter(|(first, last)| first[1] != 0 && last[1] > first[1])
+            .map(|(first, last)| last[0].wrapping_sub(first[0]) as f64 / (last[1] - first[1]) as f64 * 1e3)
+            .collect();
+        match clocks.is_empty() {
+            true => Err("no SM was seen before and after the replays".to_owned()),
+            false => Ok(median(&clocks)),
+        }
     }
+
+    fn mark(&self, which: usize) -> Result<(), String> {
+        let mut values = [Value::U64(self.marks[which].cuda_address().unwrap_or(0))];
+        // SAFETY: this is its parameter; the buffer has a place for every SM number.
+        unsafe { self.kernel.launch([self.ctas, 1], 32, &mut values) }
+    }
+}
+
+/// Cycles and nanoseconds of each SM.
+fn numbers(mark: &[u8]) -> impl Iterator<Item = [u64; 2]> {
+    let pairs = mark.as_chunks::<16>().0.iter();
+    pairs.map(|pair| [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| pair[at + byte]))))
 }

@@ -61,7 +61,7 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// 10th and 90th percentile of these ratios.
     pub ratio_spread: Option<[f64; 2]>,
-    /// SM clock in MHz right after the replays.
+    /// Mean SM clock in MHz during replays.
     pub mhz: Option<f64>,
     /// Errors of C.
     pub error: Option<Errors>,
