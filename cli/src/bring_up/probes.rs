@@ -5,6 +5,7 @@
 //!
 //! * this file: tensor cores, clusters, L2's halves, launches.
 //! * `beside.rs`: instructions beside products.
+//! * `bursts.rs`: loads of the same lines by several SMs.
 //! * `cold.rs`: loads that miss L2, one after the other.
 //! * `memory.rs`: TMA, L2, DRAM, stores.
 //! * `shared.rs`: who shares the port of shared memory.
@@ -12,6 +13,7 @@
 //! * `starts.rs`: what is slow the first time.
 
 mod beside;
+mod bursts;
 mod cold;
 mod memory;
 mod rings;
@@ -193,6 +195,7 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
         }
     }
     probes.extend(memory::all(&chip));
+    probes.extend(bursts::all(&chip));
     probes.extend(cold::all(&chip));
     probes.push(mbarrier(&chip));
     let sync = "    barrier.cluster.arrive.release.aligned;\n    barrier.cluster.wait.acquire.aligned;";

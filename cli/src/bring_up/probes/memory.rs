@@ -263,6 +263,14 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
         let loads = Loads::new(&name, &about, 8, 1, rows);
         probes.push(Loads { box_shape: [width, height], pitch: 1024, step: height, ..loads }.probe(chip));
     }
+    for width in [32, 64, 128] {
+        let name = format!("tma_load_rows_of_{width}_all_sms");
+        let about =
+            format!("TMA loads of 8 KB from L2 with rows of {width} bytes, 256 bytes apart, by all SMs");
+        let height = 8192 / width;
+        let loads = Loads::new(&name, &about, 8, all, chip.few(1024, 131_072));
+        probes.push(Loads { box_shape: [width, height], pitch: 256, step: height, ..loads }.probe(chip));
+    }
     // Boxes that a ragged M or N leaves partly outside of the tensor: the TMA fills the rest with zeros.
     for (inside, height, width, ctas) in [
         (8, 128, 128, 1),
