@@ -105,10 +105,11 @@ fn number(value: &toml::Value) -> f64 {
 }
 
 /// What bring-up measured on an H200: the table of a probe. Probes of loads were measured anew when their lanes that load nothing had
-/// left them (decision 0231); those of the port of shared memory are younger (decision 0236).
+/// left them (decision 0231); those of the port of shared memory (decision 0236) and of bursts (0237) are younger.
 fn measured(probe: &str) -> &'static toml::Table {
-    static TABLES: LazyLock<[toml::Table; 3]> = LazyLock::new(|| {
+    static TABLES: LazyLock<[toml::Table; 4]> = LazyLock::new(|| {
         [
+            include_str!("../evidence/bring-up/h200/bursts.measured.toml"),
             include_str!("../evidence/bring-up/h200/loads.measured.toml"),
             include_str!("../evidence/bring-up/h200/sm_90a.measured.toml"),
             include_str!("../evidence/bring-up/h200/shared.measured.toml"),
@@ -281,6 +282,44 @@ fn warps_get_what_products_leave_of_the_port_of_shared_memory() {
         let want = number(&measured(name)["interval_clk"]);
         let (got, _) = measure(&probe, &chip, true);
         assert!((got / want - 1.0).abs() < bar, "{name}: {got:.2} clk, measured {want}");
+    }
+}
+
+/// Loads of the same lines by several SMs at about the same time, and how far off a prediction of a burst may be. Probes of 4, 8 and 16
+/// SMs far from each other depend on which SMs a GPC of that GPU has: those are not here.
+const BURSTS: [(&str, f64); 15] = [
+    ("tma_burst_of_1_0_late", 0.09),
+    ("tma_burst_of_2_0_late", 0.21),
+    ("tma_burst_of_4_0_late", 0.25),
+    ("tma_burst_of_8_0_late", 0.15),
+    ("tma_burst_of_16_0_late", 0.07),
+    ("tma_burst_of_66_0_late", 0.05),
+    ("tma_burst_of_132_0_late", 0.04),
+    ("tma_burst_of_2_far_0_late", 0.05),
+    ("tma_burst_of_33_far_0_late", 0.03),
+    ("tma_burst_of_2_100_late", 0.21),
+    ("tma_burst_of_2_200_late", 0.24),
+    ("tma_burst_of_2_400_late", 0.12),
+    ("tma_burst_of_2_800_late", 0.15),
+    ("tma_burst_of_2_far_400_late", 0.08),
+    ("tma_burst_of_2_far_800_late", 0.1),
+];
+
+#[test]
+fn sms_of_a_gpc_share_what_they_request_of_l2() {
+    let chip = Chip::named("h200").unwrap();
+    let all = probes(Arch::Sm90a);
+    for (_, (name, bar)) in sample::of(BURSTS.to_vec(), 4) {
+        let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
+        let rounds = [1, 2, 4];
+        for (launch, rounds) in probe.launches.iter_mut().zip(rounds) {
+            launch["params"][2] = serde_json::json!({ "u32": rounds });
+        }
+        probe.reduce["counts"] = rounds.map(|rounds| 132 * rounds).to_vec().into();
+        let (got, _) = measure(&probe, &chip, true);
+        let want = number(&measured(name)["burst_clk"]);
+        let again = sample::again();
+        assert!((got / want - 1.0).abs() < bar, "{name}: {got:.0} clk, measured {want}; {again}");
     }
 }
 

@@ -363,6 +363,20 @@ pub(crate) struct Cta {
 }
 
 impl Cta {
+    /// Says on which of a chip's SMs it runs. Without a chip, `%smid` counts CTAs.
+    pub fn runs_on(&mut self, program: &Program, sm: usize, sms: f64) {
+        for &(slot, special) in &program.specials {
+            let value = match special {
+                Special::Smid => sm as u64,
+                Special::Nsmid => sms as u64,
+                _ => continue,
+            };
+            for warp in self.warps.iter_mut().flatten() {
+                warp.regs[slot as usize] = [value; 32];
+            }
+        }
+    }
+
     /// True when every thread has exited.
     pub fn gone(&self) -> bool {
         self.exited.iter().all(|&e| e == u32::MAX)

@@ -114,6 +114,8 @@ macro_rules! chip {
 chip! {
     /// Number of streaming multiprocessors.
     sms: "SMs",
+    /// Number of GPCs. SMs of a GPC share what they request of L2 at about the same time.
+    gpcs: "GPCs",
     /// Clusters of 2 CTAs that run at a time with one CTA per SM.
     clusters_of_2: "clusters",
     /// Clusters of 4 CTAs that run at a time with one CTA per SM.
@@ -192,7 +194,7 @@ chip! {
     l2_bytes: "bytes",
     /// Rate at which L2 delivers to all SMs together.
     l2_rate: "bytes/clk",
-    /// Clocks after a request for a line within which other SMs' requests for it cost L2 nothing.
+    /// Clocks after an SM's request for a line within which requests of SMs of its GPC for the same line cost L2 nothing.
     l2_merge: "clk",
     /// Rate at which L2, with merged requests, delivers to all SMs together.
     crossbar_rate: "bytes/clk",

@@ -15,10 +15,31 @@ struct Way {
     line: u64,
     /// Time at which its bytes are in L2, for SMs of the half that its DRAM is beside, in clk.
     ready: f64,
-    /// Time at which L2 last read it for an SM, in clk.
-    read: f64,
     /// When it was last used.
     used: u32,
+}
+
+/// Where an SM is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The half of L2 beside it.
+    pub half: usize,
+    /// Its GPC. Requests of a GPC's SMs for one line are one request to L2.
+    pub gpc: usize,
+}
+
+impl Place {
+    /// Where the SM with this number is. Its TPC has two SMs, and successive TPCs are in successive GPCs.
+    pub fn of(chip: &Chip, sm: usize) -> Place {
+        let gpcs = gpcs(chip);
+        let gpc = sm / 2 % gpcs;
+        Place { half: usize::from(2 * gpc >= gpcs), gpc }
+    }
+}
+
+/// GPCs of a chip, at least one.
+pub(crate) fn gpcs(chip: &Chip) -> usize {
+    chip.gpcs.value.max(1.0) as usize
 }
 
 /// Where a request found its line.
@@ -56,6 +77,9 @@ pub(crate) struct Traffic {
 #[derive(Debug)]
 pub(crate) struct Memory {
     sets: Vec<[Way; WAYS]>,
+    /// Until when requests of each GPC for each line go along with an earlier one, in clk and one more; 0 for never.
+    reads: Vec<f32>,
+    gpcs: usize,
     clock: u32,
     /// The halves of L2, and DRAM.
     l2: [Rate; 2],
@@ -99,9 +123,12 @@ impl Memory {
         // Clocks of SMs in a clock of theirs when the numbers were read.
         let scale = chip.clock.value / chip.memory_clock.value;
         let own = chip.l2_latency_sm.value.min(chip.l2_latency.value);
-        let empty = Way { line: 0, ready: 0.0, read: f64::MIN, used: 0 };
+        let empty = Way { line: 0, ready: 0.0, used: 0 };
+        let gpcs = gpcs(chip);
         Memory {
             sets: vec![[empty; WAYS]; sets as usize],
+            reads: vec![0.0; sets as usize * WAYS * gpcs],
+            gpcs,
             clock: 0,
             l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0 / scale)),
             crossbar: Rate::new(chip.crossbar_rate.value / scale),
@@ -155,31 +182,26 @@ impl Memory {
     /// Marks lines as present in L2 at the start.
     pub fn warm(&mut self, address: u64, bytes: u64) {
         for line in address / LINE..(address + bytes).div_ceil(LINE) {
-            self.find(line, |w, _| w.ready = 0.0);
+            self.find(line, hash(line)).0.ready = 0.0;
         }
     }
 
-    /// Finds a line, or replaces the least recently used one; `f` is told whether it is new.
-    fn find<T>(&mut self, line: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
-        self.find_by(line, hash(line), f)
-    }
-
-    /// As [`Self::find`], with the line's hash.
-    fn find_by<T>(&mut self, line: u64, h: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
+    /// Finds a line by its number and hash, or replaces the least recently used one. Returns it, its place in `reads`, and whether it
+    /// is new.
+    fn find(&mut self, line: u64, h: u64) -> (&mut Way, usize, bool) {
         self.clock = self.clock.wrapping_add(1);
         let clock = self.clock;
         // The high half of a product picks a set without a division.
         let sets = self.sets.len() as u128;
         let choice = [h, h.rotate_left(32)].map(|h| ((u128::from(h) * sets) >> 64) as usize);
         // The set with more empty places takes a new line; without any, the line goes that was used longest ago.
-        let (mut oldest, mut most) = ((choice[0], 0), 0);
+        let (mut oldest, mut most, mut found) = ((choice[0], 0), 0, None);
         for c in choice {
             let (mut empty, mut age, mut at) = (0, 0, 0);
-            for i in 0..WAYS {
-                let w = &mut self.sets[c][i];
+            for (i, w) in self.sets[c].iter().enumerate() {
                 if w.line == line + 1 {
-                    w.used = clock;
-                    return f(w, false);
+                    found = Some((c, i));
+                    break;
                 }
                 let a = if w.line == 0 { u64::from(u32::MAX) } else { u64::from(clock.wrapping_sub(w.used)) };
                 empty += u64::from(w.line == 0);
@@ -187,57 +209,69 @@ impl Memory {
                     (age, at) = (a, i);
                 }
             }
+            if found.is_some() {
+                break;
+            }
             if age + empty > most {
                 (oldest, most) = ((c, at), age + empty);
             }
         }
-        let place = &mut self.sets[oldest.0][oldest.1];
-        *place = Way { line: line + 1, ready: 0.0, read: f64::MIN, used: clock };
-        f(place, true)
+        let (set, way) = found.unwrap_or(oldest);
+        let reads = (set * WAYS + way) * self.gpcs;
+        let place = &mut self.sets[set][way];
+        if found.is_none() {
+            *place = Way { line: line + 1, ready: 0.0, used: clock };
+            self.reads[reads..reads + self.gpcs].fill(0.0);
+        }
+        place.used = clock;
+        (place, reads, found.is_none())
     }
 
-    /// A read of `bytes` of a line by an SM in `half`, requested at `now`.
-    pub fn read(&mut self, line: u64, bytes: f64, now: f64, half: usize) -> Read {
+    /// A read of `bytes` of a line by an SM at `place`, requested at `now`.
+    pub fn read(&mut self, line: u64, bytes: f64, now: f64, place: Place) -> Read {
         let h = hash(line);
         let home = (h & 1) as usize;
+        let half = place.half;
         let far = if home == half { 0.0 } else { self.far };
         let mut queued = 0.0;
-        let merge = self.merge;
-        let (found, ready, merged) = self.find_by(line, h, |w, new| {
-            // Requests may be simulated a little out of order.
-            let merged = !new && (now - w.read).abs() <= merge;
-            if !merged {
-                w.read = now;
-            }
-            (if new { None } else { Some(w.ready) }, w.ready, merged)
-        });
-        let (source, ready) = match found {
-            None => {
-                let run = line / self.interleave;
-                let at = self.channel(run);
-                let channel = &mut self.channels[at];
-                let served = channel.take(now, LINE as f64);
-                let alone = channel.alone(LINE as f64);
-                queued = (served - now - alone).max(0.0);
-                // The latency is that of a line that nobody is in the way of.
-                let from = served - alone;
-                let ready = from + self.refreshed(run, from) + self.dram;
-                self.find_by(line, h, |w, _| w.ready = ready);
-                self.traffic.dram_bytes += LINE as f64;
-                (Source::Dram, ready + self.far_of(at, half))
-            }
-            Some(at) if at > now => {
-                (Source::Shared, ready + self.far_of(self.channel(line / self.interleave), half))
-            }
-            Some(_) => (Source::L2, now),
+        let (way, reads, new) = self.find(line, h);
+        let mut ready = way.ready;
+        // Parts of lines go along only with requests that are closer than SMs of a kernel stay to each other.
+        let whole = bytes >= LINE as f64;
+        let merged = whole && now + 1.0 <= f64::from(self.reads[reads + place.gpc]);
+        let source = if new {
+            let run = line / self.interleave;
+            let at = self.channel(run);
+            let channel = &mut self.channels[at];
+            let served = channel.take(now, LINE as f64);
+            let alone = channel.alone(LINE as f64);
+            queued = (served - now - alone).max(0.0);
+            // The latency is that of a line that nobody is in the way of.
+            let from = served - alone;
+            ready = from + self.refreshed(run, from) + self.dram;
+            self.find(line, h).0.ready = ready;
+            self.traffic.dram_bytes += LINE as f64;
+            ready += self.far_of(at, half);
+            Source::Dram
+        } else if ready > now {
+            ready += self.far_of(self.channel(line / self.interleave), half);
+            Source::Shared
+        } else {
+            ready = now;
+            Source::L2
         };
         let from = ready.max(now);
         let crossed = self.crossbar.take(from, bytes);
-        let served = if merged { crossed } else { self.l2[home].take(from, bytes).max(crossed) };
+        let mut served = crossed;
+        if !merged {
+            served = served.max(self.l2[home].take(from, bytes));
+            let waits = served.min(now + self.merge);
+            self.reads[reads + place.gpc] = (waits + 1.0) as f32;
+        }
         queued += (served - from - self.l2[home].alone(bytes)).max(0.0);
         let t = &mut self.traffic;
         t.requests += 1;
-        t.l2_bytes += bytes;
+        t.l2_bytes += if merged { 0.0 } else { bytes };
         t.queued += queued;
         Read { at: served + self.latency + far, source, queued, latency: self.latency + far }
     }
@@ -265,17 +299,17 @@ impl Memory {
         let served = self.writes.take(now, bytes);
         self.traffic.l2_bytes += bytes;
         self.traffic.written += bytes;
-        self.find(line, |w, new| {
-            if new {
-                w.ready = served;
-            }
-        });
+        let (way, _, new) = self.find(line, hash(line));
+        if new {
+            way.ready = served;
+        }
         served
     }
 
     /// An atomic operation; returns when the line is available for it.
     pub fn update(&mut self, line: u64, now: f64) -> f64 {
-        self.read(line, 32.0, now, Self::half(line)).at - self.latency
+        let place = Place { half: Self::half(line), gpc: 0 };
+        self.read(line, 32.0, now, place).at - self.latency
     }
 }
 
@@ -287,16 +321,37 @@ mod tests {
         Memory::new(&Chip::named("b200").unwrap())
     }
 
+    const FIRST: Place = Place { half: 0, gpc: 0 };
+
+    /// An SM beside the half of L2 that has a line.
+    fn near(line: u64) -> Place {
+        Place { half: Memory::half(line), gpc: 0 }
+    }
+
+    #[test]
+    fn sms_of_a_gpc_are_served_once() {
+        let mut m = memory();
+        m.warm(0, LINE);
+        let half = Memory::half(0);
+        let mut served = |now: f64, gpc: usize| {
+            let before = m.traffic.l2_bytes;
+            m.read(0, 128.0, now, Place { half, gpc });
+            m.traffic.l2_bytes > before
+        };
+        let reads = [(1e4, 0), (1e4 + 40.0, 0), (1e4 + 40.0, 1), (1e4 + 2000.0, 0), (1e4 + 2000.0, 1)];
+        assert_eq!(reads.map(|(now, gpc)| served(now, gpc)), [true, false, true, true, true]);
+    }
+
     #[test]
     fn a_second_read_hits_and_one_under_way_is_shared() {
         let mut m = memory();
-        let half = Memory::half(5);
-        let first = m.read(5, 128.0, 0.0, half);
+        let place = near(5);
+        let first = m.read(5, 128.0, 0.0, place);
         assert_eq!(first.source, Source::Dram);
-        let merged = m.read(5, 128.0, 1.0, half);
+        let merged = m.read(5, 128.0, 1.0, place);
         assert_eq!(merged.source, Source::Shared);
         assert!((merged.at - first.at).abs() < 32.0);
-        let hit = m.read(5, 128.0, 1e5, half);
+        let hit = m.read(5, 128.0, 1e5, place);
         assert_eq!(hit.source, Source::L2);
         assert!(hit.at < 1e5 + m.latency + 32.0);
         assert!(first.at - 0.0 > hit.at - 1e5 + m.dram - 32.0);
@@ -313,7 +368,7 @@ mod tests {
             .map(|l| {
                 let now = l as f64 * 1777.0;
                 let line = l * m.interleave;
-                m.read(line, 128.0, now, Memory::half(line)).at - now
+                m.read(line, 128.0, now, near(line)).at - now
             })
             .collect();
         let least = took.iter().copied().fold(f64::MAX, f64::min);
@@ -333,7 +388,7 @@ mod tests {
         let mut m = memory();
         let n = 10_000u64;
         let rate = 7270.0 * 1000.0 / 1965.0;
-        let last = (0..n).map(|l| m.read(l, 128.0, 0.0, 0).at).fold(0.0, f64::max);
+        let last = (0..n).map(|l| m.read(l, 128.0, 0.0, FIRST).at).fold(0.0, f64::max);
         let bound = (n * LINE) as f64 / rate;
         // The channel with the most of 2,500 runs of lines has twice its share of them.
         assert!(last > bound && last < bound * 2.2 + m.dram + m.latency + m.far + 100.0, "{last} {bound}");
@@ -356,9 +411,9 @@ mod tests {
         let mut m = memory();
         let lines = 4 * m.sets.len() as u64 * WAYS as u64;
         for l in 0..lines {
-            m.read(l, 128.0, l as f64, 0);
+            m.read(l, 128.0, l as f64, FIRST);
         }
-        assert_eq!(m.read(0, 128.0, 1e9, 0).source, Source::Dram);
-        assert_eq!(m.read(lines - 1, 128.0, 2e9, 0).source, Source::L2);
+        assert_eq!(m.read(0, 128.0, 1e9, FIRST).source, Source::Dram);
+        assert_eq!(m.read(lines - 1, 128.0, 2e9, FIRST).source, Source::L2);
     }
 }

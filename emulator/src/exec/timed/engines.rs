@@ -189,7 +189,7 @@ impl<'r> World<'r> {
                     unit.lsu =
                         unit.lsu.max(at.time) + if first { 1.0 } else { f64::from(*bytes) / LINE as f64 };
                     let request = unit.lsu;
-                    let read = self.memory.read(src / LINE, f64::from(*bytes), request, unit.half);
+                    let read = self.memory.read(src / LINE, f64::from(*bytes), request, unit.place);
                     let unit = &mut self.sms[sm];
                     let entered = unit.port_in.take(read.at, f64::from(*bytes));
                     small_done = small_done.max(at.until(entered + 20.0, Cause::GlobalMemory));
@@ -306,7 +306,7 @@ impl<'r> World<'r> {
     /// their mbarriers are signalled.
     pub(super) fn load_on(&mut self, mut load: Box<Load>) {
         let chip = self.chip;
-        let half = self.sms[load.sm].half;
+        let place = self.sms[load.sm].place;
         let begin = load.start.time + chip.tma_latency.value;
         let mut left = REQUESTS;
         while let Some(p) = load.pieces.get_mut(load.next) {
@@ -326,7 +326,7 @@ impl<'r> World<'r> {
             }
             let bytes = p.next();
             let read = match p.global {
-                Some(address) => self.memory.read(address / LINE, bytes as f64, request, half),
+                Some(address) => self.memory.read(address / LINE, bytes as f64, request, place),
                 None => self.memory.outside(load.sm, bytes as f64, request),
             };
             let unit = &mut self.sms[load.sm];

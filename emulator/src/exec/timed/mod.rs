@@ -33,7 +33,7 @@ use crate::module::Module;
 use crate::program::Program;
 use crate::time::cost::{Cost, costs};
 use crate::time::live::live_registers;
-use crate::time::memory::Memory;
+use crate::time::memory::{Memory, Place, gpcs};
 use crate::time::record::{Bar, Cause, CtaTimes, Moment, WarpTime};
 use crate::time::{Chip, Prediction, TimeError, TimeOptions};
 use engines::Load;
@@ -318,6 +318,33 @@ fn clusters_at_a_time(chip: &Chip, launch: &Launch, per_sm: u32) -> Result<u64, 
     Ok(places as u64 * u64::from(per_sm))
 }
 
+/// SMs of the first clusters, in the order in which a chip fills its places. CTAs without clusters fill GPC after GPC; if there are fewer
+/// than SMs, each GPC gets its share. Clusters go to one GPC after the other.
+fn places(chip: &Chip, size: usize, clusters: usize) -> Vec<Vec<usize>> {
+    let count = chip.sms.value as usize;
+    let mut free: Vec<Vec<usize>> = vec![Vec::new(); gpcs(chip)];
+    for sm in 0..count {
+        free[Place::of(chip, sm).gpc].push(sm);
+    }
+    if size == 1 {
+        let (sms, ctas) = (free.concat(), clusters.clamp(1, count));
+        return (0..ctas).map(|i| vec![sms[i * count / ctas]]).collect();
+    }
+    let mut all = Vec::new();
+    while free.iter().any(|sms| sms.len() >= size) {
+        for sms in free.iter_mut().filter(|sms| sms.len() >= size) {
+            all.push(sms.drain(..size).collect());
+        }
+    }
+    // A chip file may allow more of them than the GPCs have room for here.
+    let rest = free.concat();
+    all.extend(rest.chunks_exact(size).map(<[usize]>::to_vec));
+    if all.is_empty() {
+        all.push((0..size).map(|k| k % count).collect());
+    }
+    all
+}
+
 /// Events from one look at the time limit to the next.
 const PATIENCE: u64 = 64;
 
@@ -331,16 +358,13 @@ impl<'r> World<'r> {
         self.queue.next_time().unwrap_or(f64::MAX)
     }
 
-    /// Places the first clusters: CTAs of a cluster side by side, clusters spread over the chip.
+    /// Places the first clusters on SMs.
     fn first_wave(&mut self, clusters: u64) {
         let size = product(self.run.launch.cluster) as usize;
-        let count = self.sms.len();
-        let places = (count / size).max(1);
-        for i in 0..clusters as usize {
-            let first = i % places * size;
-            let place: Vec<usize> = (0..size).map(|k| (first + k) % count).collect();
+        let places = places(self.chip, size, clusters as usize);
+        for (i, place) in places.iter().cycle().take(clusters as usize).enumerate() {
             let delay = (i * size) as f64 * self.chip.cta_interval.value;
-            self.push(delay, Event::Start(place, Moment::default().until(delay, Cause::Launch)));
+            self.push(delay, Event::Start(place.clone(), Moment::default().until(delay, Cause::Launch)));
         }
     }
 
@@ -425,6 +449,9 @@ impl<'r> World<'r> {
         let Some(index) = self.run.take_cluster() else { return };
         let mut cluster = Box::new(Cluster::new(self.run, index));
         cluster.time = Some(Box::new(Hooks::new(1000.0 / self.chip.clock.value, self.options.values)));
+        for (cta, &sm) in cluster.ctas.iter_mut().zip(&place) {
+            cta.runs_on(&self.run.program, sm, self.chip.sms.value);
+        }
         let slots = (self.run.program.registers + self.run.program.predicates) as usize;
         let ctas = (cluster.ctas.iter().zip(&place))
             .map(|(cta, &sm)| CtaClock {

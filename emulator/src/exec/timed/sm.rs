@@ -3,6 +3,7 @@
 use super::queue::Queue;
 use crate::time::Chip;
 use crate::time::cost::UNITS;
+use crate::time::memory::Place;
 use crate::time::rate::Rate;
 use crate::time::record::Moment;
 use std::collections::VecDeque;
@@ -60,8 +61,7 @@ pub(super) struct Sm {
     pub maps: Vec<u64>,
     pub maps_acquired: bool,
     pub l1: Vec<u64>,
-    /// The near half of L2.
-    pub half: usize,
+    pub place: Place,
     pub used: Used,
 }
 
@@ -154,7 +154,7 @@ impl Sm {
             maps: Vec::new(),
             maps_acquired: false,
             l1: vec![u64::MAX; L1_LINES],
-            half: usize::from(index as f64 >= chip.sms.value / 2.0),
+            place: Place::of(chip, index),
             used: Used::default(),
         }
     }
