@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo xtask drawn --out FOLDER
-//! silumin-bench-gpu --format bf16 --shapes "$(cat FOLDER/shapes)" --sweep FOLDER/bf16.txt --inputs peers --no-bandwidth --reps 61 --json FOLDER/bf16.json
+//! silumin-bench-gpu --format bf16 --shapes "$(cat FOLDER/shapes)" --sweep FOLDER/bf16.txt --inputs peers --no-bandwidth --reps 41 --json FOLDER/bf16.json
 //! cargo xtask drawn --read FOLDER --machine "one H200, driver 580.159, 2026-11-25"
 //! cargo xtask times --set h200_drawn
 //! ```
@@ -216,11 +216,11 @@ struct Timed {
 
 fn read_reports(set: &Set, folder: &Path, machine: &str, seed: u64) -> Result<(), Box<dyn Error>> {
     let mut text = format!(
-        "# Drawn by `cargo xtask drawn`, seed {seed}; timed by `silumin-bench-gpu --inputs peers --no-bandwidth --reps 61`.\n\
+        "# Drawn by `cargo xtask drawn`, seed {seed}; timed by `silumin-bench-gpu --inputs peers --no-bandwidth --reps 41`.\n\
          title = \"{}\"\n\
          chip = \"h200\"\n\
          clock = 1980\n\
-         clock_source = \"read on the SMs in each run\"\n\
+         clock_source = \"mean of the SMs during replays of the graph\"\n\
          harness = \"median of graphs of 2 ms of launches, each of other operands than L2 holds, by GPU events\"\n\
          l2 = \"cold\"\n\
          source = \"silumin-bench-gpu, {machine}\"\n",
