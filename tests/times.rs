@@ -32,21 +32,14 @@ fn each_prediction_is_of_a_row_as_it_was_measured() {
 }
 
 /// Sets with the rank correlation that theirs may not fall under, and the mean error that it may not exceed.
-const BARS: [(&str, f64, f64); 19] = [
-    ("h100_rows_outside", 0.5, 0.175),
+const BARS: [(&str, f64, f64); 13] = [
     ("h200_drawn", 0.97, 0.13),
     ("h200_drawn_blocks", 0.96, 0.115),
-    ("h200_auto_clocked", 0.95, 0.095),
-    ("h200_profiled", 0.97, 0.06),
+    ("h200_auto", 0.95, 0.095),
+    ("h200_few_rows", 0.5, 0.175),
     ("h200_knobs_decode", 0.7, 0.06),
     ("h200_knobs_prefill", 0.95, 0.08),
     ("h200_knobs_prefill_e4m3", 0.74, 0.105),
-    ("h200_four_bits", 0.92, 0.07),
-    ("h200_nvfp4_weights", 0.87, 0.075),
-    ("h200_nvfp4_weights_more", 0.97, 0.055),
-    ("h200_bf16", 0.88, 0.06),
-    // 0.045 until decision 0234: a wrong limit on bytes under way hid a part of the error.
-    ("h200_e4m3", 0.95, 0.055),
     ("b200_bf16_ladder", 0.97, 0.11),
     ("b200_bf16_ladder_warm", 0.95, 0.08),
     ("b200_nvfp4_dual", 0.8, 0.03),
@@ -66,9 +59,12 @@ fn errors_by_set_stay_where_they_are() {
     }
 }
 
-/// Rows of ours that take seconds: set, M, and how far a prediction may lie from its line in evidence/time.jsonl.
-const FAST: [(&str, [u32; 3]); 3] =
-    [("h200_bf16", [1, 14336, 4096]), ("h200_e4m3", [16, 14336, 4096]), ("h200_e4m3", [256, 3072, 4096])];
+/// Rows of ours that take seconds: set, formats and shape of what `auto` makes.
+const FAST: [(&str, &str, [u32; 3]); 3] = [
+    ("h200_auto", "bf16,bf16,bf16", [1, 14336, 4096]),
+    ("h200_auto", "e4m3,e4m3,bf16", [16, 14336, 4096]),
+    ("h200_auto", "e4m3,e4m3,bf16", [256, 3072, 4096]),
+];
 
 /// In parts of the prediction.
 const STALE: f64 = 0.05;
@@ -78,9 +74,9 @@ fn predictions_are_those_of_today() {
     let (sets, lines) = (sets(), lines());
     let options = Options { public: None, clock: None, range: false, limit: 600.0 };
     // One, which the commit chooses.
-    for (_, (name, shape)) in sample::of(FAST.to_vec(), FAST.len()) {
+    for (_, (name, formats, shape)) in sample::of(FAST.to_vec(), FAST.len()) {
         let set = sets.iter().find(|s| s.name == name).unwrap();
-        let row = set.row.iter().find(|r| r.shape == shape).unwrap();
+        let row = set.row.iter().find(|r| r.shape == shape && r.formats.as_deref() == Some(formats)).unwrap();
         let line = lines.iter().find(|l| l.same(set, row)).unwrap();
         let got = estimate(set, row, &options).unwrap().unwrap();
         let off = got.time / line.predicted_us - 1.0;
@@ -135,13 +131,13 @@ fn the_plot_has_each_line_and_each_set() {
 #[test]
 fn a_row_without_a_time_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let path = evidence().join("times/h200_bf16.toml");
+    let path = evidence().join("times/h200_auto.toml");
     let text = std::fs::read_to_string(path).unwrap();
     let refused = |text: String| {
         std::fs::write(folder.path().join("mine.toml"), text).unwrap();
         rows::sets(folder.path()).unwrap_err()
     };
-    let error = refused(text.replacen("us = 42.7", "", 1));
+    let error = refused(text.replacen("us = 47.85", "", 1));
     assert!(error.contains("mine.toml") && error.contains("256 x 4096 x 7168"), "{error}");
     let error = refused(text.replace("l2 = \"cold\"", "l2 = \"tepid\""));
     assert!(error.contains("tepid"), "{error}");

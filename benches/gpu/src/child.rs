@@ -16,9 +16,6 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-/// Number of replays over which the clock is read.
-const CLOCK_REPLAYS: usize = 3;
-
 /// Sends a message to the parent.
 pub fn say(message: &Message) {
     // A parent that is gone hears nothing, and the child ends with its job.
@@ -72,7 +69,7 @@ pub fn run(job: &Job) -> Result<(), String> {
     let mut spec = Spec::new(job.gate.parse().map_err(words)?, &[device.arch()]).map_err(words)?;
     spec.formats = formats;
     let problem = Problem::new(job, &device, &stream, shape, &spec)?;
-    let clock = Clock::new(&device, &cuda)?;
+    let clock = Clock::new(&cuda)?;
     let mut hashes: Vec<(String, String)> = Vec::new();
     let mut turns: Vec<Ready> = Vec::new();
     for kernels in job.kernels.chunks(job.load_threads.max(1)) {
@@ -236,18 +233,24 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
         ready.row.calls = graph.launches();
         graphs.push((graph, Vec::with_capacity(job.reps)));
     }
+    let count = graphs.len();
+    let marks = clock.marks(&problem.device, cuda, count * job.reps)?;
     for turn in 0..job.reps {
         for step in 0..graphs.len() {
             // The order turns too, so that none always runs behind the same one.
             let place = (turn + step) % graphs.len();
             at(kernels[place].number, "timing");
             let (graph, times) = &mut graphs[place];
-            times.push(graph.time().map_err(words).map_err(blame(kernels[place].number))?);
+            let time = marks.around(place * job.reps + turn, || graph.time().map_err(words));
+            times.push(time.map_err(blame(kernels[place].number))?);
         }
     }
+    let clocks = marks.clocks(cuda).map_err(blame(kernels.first().map_or(0, |ready| ready.number)))?;
     let first = graphs.first().map(|(_, times)| times.clone()).unwrap_or_default();
     let several = graphs.len() > 1;
-    for (mut ready, (graph, times)) in kernels.into_iter().zip(&graphs) {
+    for ((mut ready, (graph, times)), clocks) in
+        kernels.into_iter().zip(&graphs).zip(clocks.chunks(job.reps.max(1)))
+    {
         let whole = ready.kernel.kernel().problem;
         let row = &mut ready.row;
         let us = median(times);
@@ -263,8 +266,10 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
         // Launches that follow each other closely may be wrong where a lone one is not: all sets once more.
         at(ready.number, "checking replays");
         problem.poison().map_err(blame(ready.number))?;
-        let replays = || (0..CLOCK_REPLAYS).try_for_each(|_| graph.start().map_err(words));
-        row.mhz = Some(clock.during(cuda, replays).map_err(blame(ready.number))?);
+        graph.start().map_err(words).map_err(blame(ready.number))?;
+        cuda.synchronize().map_err(|e| raw::said("cuStreamSynchronize", e)).map_err(blame(ready.number))?;
+        let clocks: Vec<f64> = clocks.iter().flatten().copied().collect();
+        row.mhz = (!clocks.is_empty()).then(|| median(&clocks));
         for set in 0..problem.sets() {
             let (name, errors) = problem.judge(&ready.kernel, set)?;
             if !errors.pass() {

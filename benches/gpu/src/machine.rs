@@ -13,7 +13,9 @@ const READ_BYTES: usize = 4 << 30;
 const READ_THREADS: usize = 512;
 const CLOCK: &str = include_str!("../clock.ptx");
 /// Places for the marks of SMs, by `%smid`.
-const SM_NUMBERS: usize = 1024;
+const SM_NUMBERS: usize = 256;
+/// Bytes of a mark.
+const MARK: usize = SM_NUMBERS * 16;
 /// CTAs of a mark for each SM, so that every SM gets one.
 const CTAS_PER_SM: u32 = 8;
 
@@ -51,60 +53,79 @@ pub fn measure(device: &Device, stream: &Stream) -> Result<Machine, String> {
     })
 }
 
-/// Measures the SMs' clock.
+/// Reads the SMs' clock before and after pieces of work.
 pub struct Clock {
     kernel: Raw,
-    /// Cycles and nanoseconds of each SM: before the work, and after it.
-    marks: [Buffer; 2],
     ctas: u32,
 }
 
+/// Cycles and nanoseconds of each SM, before and after each piece of work.
+pub struct Marks<'c> {
+    clock: &'c Clock,
+    marks: Buffer,
+}
+
 impl Clock {
-    /// Loads the kernel and buffers for it.
-    pub fn new(device: &Device, cuda: &Arc<CudaStream>) -> Result<Self, String> {
-        let mark = || device.alloc(SM_NUMBERS * 16).map_err(|e| e.to_string());
+    /// Loads the kernel.
+    pub fn new(cuda: &Arc<CudaStream>) -> Result<Self, String> {
         let sms = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let sms = raw::device_attribute(cuda, sms).unwrap_or(1).unsigned_abs();
         let ctas = sms.clamp(1, SM_NUMBERS as u32) * CTAS_PER_SM;
-        Ok(Self { kernel: Raw::load(cuda, CLOCK, "mark")?, marks: [mark()?, mark()?], ctas })
+        Ok(Self { kernel: Raw::load(cuda, CLOCK, "mark")?, ctas })
     }
 
-    /// Mean clock in MHz while the stream does `work`: cycles over time, the median of the SMs. Power and temperature set it under
-    /// load.
+    /// Allocates marks for `pieces` pieces of work, all zeros.
     ///
     /// # Errors
-    /// `work` fails, the driver does, or no SM was seen before and after the work.
-    pub fn during(
-        &self,
-        cuda: &CudaStream,
-        work: impl FnOnce() -> Result<(), String>,
-    ) -> Result<f64, String> {
-        for mark in &self.marks {
-            let address = mark.cuda_address().unwrap_or(0);
-            // SAFETY: the buffer has so many bytes.
-            unsafe { raw::fill(cuda, address, 0, SM_NUMBERS * 16)? };
-        }
-        self.mark(0)?;
-        work()?;
-        self.mark(1)?;
-        cuda.synchronize().map_err(|e| raw::said("cuStreamSynchronize", e))?;
-        let [before, after] = [0, 1].map(|which: usize| self.marks[which].download());
-        let [before, after] = [before.map_err(|e| e.to_string())?, after.map_err(|e| e.to_string())?];
-        let clocks: Vec<f64> = numbers(&before)
-            .zip(numbers(&after))
-            .filter(|(first, last)| first[1] != 0 && last[1] > first[1])
-            .map(|(first, last)| last[0].wrapping_sub(first[0]) as f64 / (last[1] - first[1]) as f64 * 1e3)
-            .collect();
-        match clocks.is_empty() {
-            true => Err("no SM was seen before and after the replays".to_owned()),
-            false => Ok(median(&clocks)),
-        }
+    /// The driver fails.
+    pub fn marks(&self, device: &Device, cuda: &CudaStream, pieces: usize) -> Result<Marks<'_>, String> {
+        let bytes = pieces * 2 * MARK;
+        let marks = device.alloc(bytes).map_err(|e| e.to_string())?;
+        device.stream().synchronize().map_err(|e| e.to_string())?;
+        // SAFETY: `marks` has `bytes` bytes.
+        unsafe { raw::fill(cuda, marks.cuda_address().unwrap_or(0), 0, bytes)? };
+        Ok(Marks { clock: self, marks })
+    }
+}
+
+impl Marks<'_> {
+    /// Enqueues a mark, runs `work`, and enqueues another mark. Does not wait for the marks.
+    ///
+    /// # Errors
+    /// The driver fails, or `work` does.
+    pub fn around<T>(&self, piece: usize, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        self.mark(2 * piece)?;
+        let done = work()?;
+        self.mark(2 * piece + 1)?;
+        Ok(done)
     }
 
-    fn mark(&self, which: usize) -> Result<(), String> {
-        let mut values = [Value::U64(self.marks[which].cuda_address().unwrap_or(0))];
-        // SAFETY: this is its parameter; the buffer has a place for every SM number.
-        unsafe { self.kernel.launch([self.ctas, 1], 32, &mut values) }
+    fn mark(&self, place: usize) -> Result<(), String> {
+        let address = self.marks.cuda_address().unwrap_or(0) + (place * MARK) as u64;
+        // SAFETY: this is its parameter; a mark has a place for every SM number.
+        unsafe { self.clock.kernel.launch([self.clock.ctas, 1], 32, &mut [Value::U64(address)]) }
+    }
+
+    /// Mean clock in MHz of each piece of work: cycles over time, the median of the SMs. Power and temperature set it under load. `None` if
+    /// no SM's timer went on, as on an emulated device.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn clocks(&self, cuda: &CudaStream) -> Result<Vec<Option<f64>>, String> {
+        cuda.synchronize().map_err(|e| raw::said("cuStreamSynchronize", e))?;
+        let bytes = self.marks.download().map_err(|e| e.to_string())?;
+        let clock = |both: &[u8]| {
+            let (before, after) = both.split_at(MARK);
+            let clocks: Vec<f64> = numbers(before)
+                .zip(numbers(after))
+                .filter(|(first, last)| first[1] != 0 && last[1] > first[1])
+                .map(|(first, last)| {
+                    last[0].wrapping_sub(first[0]) as f64 / (last[1] - first[1]) as f64 * 1e3
+                })
+                .collect();
+            (!clocks.is_empty()).then(|| median(&clocks))
+        };
+        Ok(bytes.chunks_exact(2 * MARK).map(clock).collect())
     }
 }
 

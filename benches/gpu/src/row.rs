@@ -61,7 +61,7 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// 10th and 90th percentile of these ratios.
     pub ratio_spread: Option<[f64; 2]>,
-    /// Mean SM clock in MHz during replays.
+    /// Median over replays of each replay's mean SM clock, in MHz.
     pub mhz: Option<f64>,
     /// Errors of C.
     pub error: Option<Errors>,

@@ -363,7 +363,7 @@ pub(crate) struct Cta {
 }
 
 impl Cta {
-    /// Says on which of a chip's SMs it runs. Without a chip, `%smid` counts CTAs.
+    /// Sets `%smid` and `%nsmid` to the SM and to the chip's SMs. Untimed runs use the CTA's number modulo 148, and 148.
     pub fn runs_on(&mut self, program: &Program, sm: usize, sms: f64) {
         for &(slot, special) in &program.specials {
             let value = match special {

@@ -194,7 +194,7 @@ chip! {
     l2_bytes: "bytes",
     /// Rate at which L2 delivers to all SMs together.
     l2_rate: "bytes/clk",
-    /// Clocks after an SM's request for a line within which requests of SMs of its GPC for the same line cost L2 nothing.
+    /// Longest time after a request for a whole line in which others of its GPC join it. They do so only while it waits for L2.
     l2_merge: "clk",
     /// Rate at which L2, with merged requests, delivers to all SMs together.
     crossbar_rate: "bytes/clk",

@@ -8,6 +8,15 @@ pub(crate) const LINE: u64 = 128;
 /// Ways of a set. A line may be in either of two sets, so that few lines find both full before L2 is.
 const WAYS: usize = 8;
 
+/// A request for a whole line that requests of its GPC may join. All zeros: none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Joinable {
+    /// The last clk at which one joins it.
+    until: f32,
+    /// When L2 has served it, in clk.
+    served: f32,
+}
+
 /// A line of L2.
 #[derive(Clone, Copy, Debug)]
 struct Way {
@@ -77,8 +86,8 @@ pub(crate) struct Traffic {
 #[derive(Debug)]
 pub(crate) struct Memory {
     sets: Vec<[Way; WAYS]>,
-    /// Until when requests of each GPC for each line go along with an earlier one, in clk and one more; 0 for never.
-    reads: Vec<f32>,
+    /// The request of each GPC for each line that later ones may join.
+    reads: Vec<Joinable>,
     gpcs: usize,
     clock: u32,
     /// The halves of L2, and DRAM.
@@ -127,7 +136,7 @@ impl Memory {
         let gpcs = gpcs(chip);
         Memory {
             sets: vec![[empty; WAYS]; sets as usize],
-            reads: vec![0.0; sets as usize * WAYS * gpcs],
+            reads: vec![Joinable::default(); sets as usize * WAYS * gpcs],
             gpcs,
             clock: 0,
             l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0 / scale)),
@@ -221,7 +230,7 @@ impl Memory {
         let place = &mut self.sets[set][way];
         if found.is_none() {
             *place = Way { line: line + 1, ready: 0.0, used: clock };
-            self.reads[reads..reads + self.gpcs].fill(0.0);
+            self.reads[reads..reads + self.gpcs].fill(Joinable::default());
         }
         place.used = clock;
         (place, reads, found.is_none())
@@ -236,9 +245,10 @@ impl Memory {
         let mut queued = 0.0;
         let (way, reads, new) = self.find(line, h);
         let mut ready = way.ready;
-        // Parts of lines go along only with requests that are closer than SMs of a kernel stay to each other.
+        // Requests for parts of lines join only earlier ones that are closer than SMs of a kernel stay to each other.
         let whole = bytes >= LINE as f64;
-        let merged = whole && now + 1.0 <= f64::from(self.reads[reads + place.gpc]);
+        let joined = self.reads[reads + place.gpc];
+        let merged = whole && now <= f64::from(joined.until) && joined.until > 0.0;
         let source = if new {
             let run = line / self.interleave;
             let at = self.channel(run);
@@ -262,11 +272,13 @@ impl Memory {
         };
         let from = ready.max(now);
         let crossed = self.crossbar.take(from, bytes);
-        let mut served = crossed;
-        if !merged {
-            served = served.max(self.l2[home].take(from, bytes));
-            let waits = served.min(now + self.merge);
-            self.reads[reads + place.gpc] = (waits + 1.0) as f32;
+        let served = match merged {
+            true => crossed.max(f64::from(joined.served)),
+            false => crossed.max(self.l2[home].take(from, bytes)),
+        };
+        if whole && !merged {
+            let until = served.min(now + self.merge) as f32;
+            self.reads[reads + place.gpc] = Joinable { until, served: served as f32 };
         }
         queued += (served - from - self.l2[home].alone(bytes)).max(0.0);
         let t = &mut self.traffic;
@@ -329,17 +341,33 @@ mod tests {
     }
 
     #[test]
-    fn sms_of_a_gpc_are_served_once() {
+    fn sms_of_a_gpc_are_served_once_while_the_first_of_them_waits() {
         let mut m = memory();
-        m.warm(0, LINE);
-        let half = Memory::half(0);
-        let mut served = |now: f64, gpc: usize| {
+        m.warm(0, 1024 * LINE);
+        let lines: Vec<u64> = (0..1024).filter(|&line| Memory::half(line) == 0).collect();
+        let (&line, others) = lines.split_last().unwrap();
+        let mut served = |now: f64, gpc: usize, bytes: f64| {
             let before = m.traffic.l2_bytes;
-            m.read(0, 128.0, now, Place { half, gpc });
-            m.traffic.l2_bytes > before
+            let read = m.read(line, bytes, now, Place { half: 0, gpc });
+            (m.traffic.l2_bytes > before, read.at)
         };
-        let reads = [(1e4, 0), (1e4 + 40.0, 0), (1e4 + 40.0, 1), (1e4 + 2000.0, 0), (1e4 + 2000.0, 1)];
-        assert_eq!(reads.map(|(now, gpc)| served(now, gpc)), [true, false, true, true, true]);
+        // L2 is idle, and the first request waits for nothing.
+        assert!(served(1e4, 0, 128.0).0 && served(1e4 + 40.0, 0, 128.0).0);
+        for line in others {
+            m.read(*line, 128.0, 2e4, FIRST);
+        }
+        let mut served = |now: f64, gpc: usize, bytes: f64| {
+            let before = m.traffic.l2_bytes;
+            let read = m.read(line, bytes, now, Place { half: 0, gpc });
+            (m.traffic.l2_bytes > before, read.at)
+        };
+        let (first, at) = served(2e4, 0, 128.0);
+        let (second, joined) = served(2e4 + 1.0, 0, 128.0);
+        assert!(first && !second && joined >= at, "{at} {joined}");
+        // Another GPC, a part of the line, and a request that is too late.
+        assert!(served(2e4 + 1.0, 1, 128.0).0);
+        assert!(served(2e4 + 1.0, 0, 64.0).0);
+        assert!(served(2e4 + 2000.0, 0, 128.0).0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo xtask times
-//! cargo xtask times --set h200_e4m3 --dry
+//! cargo xtask times --set h200_auto --dry
 //! cargo xtask times --public FOLDER
 //! cargo xtask times --plot
 //! ```

@@ -13,12 +13,12 @@ const TURN: u32 = 14;
 enum Group {
     /// Neighbours by number. Two of them are a TPC.
     Near(u32),
-    /// SMs as far from each other as their number allows.
+    /// About this many SMs, as far from each other as their numbers allow.
     Far(u32),
 }
 
-/// Bursts of eight loads of boxes from L2 by all SMs at once, the same boxes by all SMs of a group, of which every second one begins
-/// `late` clocks after the others. A box has 128 rows of `width` bytes, each in a line of its own.
+/// Bursts of eight loads of boxes from L2 by all SMs at once. SMs of a group load the same boxes, and every second SM of a group begins
+/// `late` clocks later. A box has 128 rows of `width` bytes, each in a line of its own.
 fn burst(chip: &Chip, group: Group, late: u32, width: u32) -> Probe {
     let (number, suffix, which) = match group {
         Group::Near(number) => (number, "", "next to each other"),
