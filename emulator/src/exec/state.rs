@@ -366,13 +366,11 @@ impl Cta {
     /// Sets `%smid` and `%nsmid` to the SM and to the chip's SMs. Untimed runs use the CTA's number modulo 148, and 148.
     pub fn runs_on(&mut self, program: &Program, sm: usize, sms: f64) {
         for &(slot, special) in &program.specials {
-            let value = match special {
-                Special::Smid => sm as u64,
-                Special::Nsmid => sms as u64,
-                _ => continue,
-            };
-            for warp in self.warps.iter_mut().flatten() {
-                warp.regs[slot as usize] = [value; 32];
+            let known = [(Special::Smid, sm as u64), (Special::Nsmid, sms as u64)];
+            for (_, value) in known.into_iter().filter(|(known, _)| *known == special) {
+                for warp in self.warps.iter_mut().flatten() {
+                    warp.regs[slot as usize] = [value; 32];
+                }
             }
         }
     }

@@ -53,7 +53,7 @@ pub struct Prediction {
     pub shares: Vec<Share>,
     /// Bytes that DRAM delivered.
     pub dram_bytes: f64,
-    /// Bytes that L2 delivered or took.
+    /// Bytes that L2 served or took. Requests that join another one are not counted.
     pub l2_bytes: f64,
     /// The critical path: ns by cause. They add up to `time`.
     pub path: BTreeMap<Cause, f64>,

@@ -450,7 +450,7 @@ impl<'r> World<'r> {
         let mut cluster = Box::new(Cluster::new(self.run, index));
         cluster.time = Some(Box::new(Hooks::new(1000.0 / self.chip.clock.value, self.options.values)));
         for (cta, &sm) in cluster.ctas.iter_mut().zip(&place) {
-            cta.runs_on(&self.run.program, sm, self.chip.sms.value);
+            cta.runs_on(self.run.program, sm, self.chip.sms.value);
         }
         let slots = (self.run.program.registers + self.run.program.predicates) as usize;
         let ctas = (cluster.ctas.iter().zip(&place))
