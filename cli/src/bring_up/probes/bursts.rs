@@ -5,8 +5,8 @@ use serde_json::json;
 
 /// Boxes of a burst.
 const DEPTH: u32 = 8;
-/// Binary logarithm of the nanoseconds from burst to burst.
-const TURN: u32 = 14;
+/// Binary logarithms of the nanoseconds from burst to burst: in a small pack, and in a full one.
+const TURNS: [u32; 2] = [9, 14];
 
 /// Which SMs load the same boxes.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ fn burst(chip: &Chip, group: Group, late: u32, width: u32) -> Probe {
         ("BOX", &box_bytes.to_string()),
         ("BYTES", &(DEPTH * box_bytes).to_string()),
         ("BARRIER", &(DEPTH * box_bytes).to_string()),
-        ("TURN", &TURN.to_string()),
+        ("TURN", &chip.few(TURNS[0], TURNS[1]).to_string()),
         ("LATE", &late.to_string()),
         ("APART", "2048"),
         ("ROW_MASK", &(rows - 1).to_string()),
