@@ -233,8 +233,7 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
         ready.row.calls = graph.launches();
         graphs.push((graph, Vec::with_capacity(job.reps)));
     }
-    let count = graphs.len();
-    let marks = clock.marks(&problem.device, cuda, count * job.reps)?;
+    let marks = clock.marks(&problem.device, cuda, graphs.len() * job.reps)?;
     for turn in 0..job.reps {
         for step in 0..graphs.len() {
             // The order turns too, so that none always runs behind the same one.

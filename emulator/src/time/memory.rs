@@ -340,34 +340,31 @@ mod tests {
         Place { half: Memory::half(line), gpc: 0 }
     }
 
+    /// Whether L2 serves a read of its own for an SM of this GPC, and when the read's bytes leave.
+    fn served(m: &mut Memory, line: u64, now: f64, gpc: usize, bytes: f64) -> (bool, f64) {
+        let before = m.traffic.l2_bytes;
+        let read = m.read(line, bytes, now, Place { half: 0, gpc });
+        (m.traffic.l2_bytes > before, read.at)
+    }
+
     #[test]
     fn sms_of_a_gpc_are_served_once_while_the_first_of_them_waits() {
         let mut m = memory();
         m.warm(0, 1024 * LINE);
         let lines: Vec<u64> = (0..1024).filter(|&line| Memory::half(line) == 0).collect();
         let (&line, others) = lines.split_last().unwrap();
-        let mut served = |now: f64, gpc: usize, bytes: f64| {
-            let before = m.traffic.l2_bytes;
-            let read = m.read(line, bytes, now, Place { half: 0, gpc });
-            (m.traffic.l2_bytes > before, read.at)
-        };
         // L2 is idle, and the first request waits for nothing.
-        assert!(served(1e4, 0, 128.0).0 && served(1e4 + 40.0, 0, 128.0).0);
+        assert!(served(&mut m, line, 1e4, 0, 128.0).0 && served(&mut m, line, 1e4 + 40.0, 0, 128.0).0);
         for line in others {
             m.read(*line, 128.0, 2e4, FIRST);
         }
-        let mut served = |now: f64, gpc: usize, bytes: f64| {
-            let before = m.traffic.l2_bytes;
-            let read = m.read(line, bytes, now, Place { half: 0, gpc });
-            (m.traffic.l2_bytes > before, read.at)
-        };
-        let (first, at) = served(2e4, 0, 128.0);
-        let (second, joined) = served(2e4 + 1.0, 0, 128.0);
+        let (first, at) = served(&mut m, line, 2e4, 0, 128.0);
+        let (second, joined) = served(&mut m, line, 2e4 + 1.0, 0, 128.0);
         assert!(first && !second && joined >= at, "{at} {joined}");
         // Another GPC, a part of the line, and a request that is too late.
-        assert!(served(2e4 + 1.0, 1, 128.0).0);
-        assert!(served(2e4 + 1.0, 0, 64.0).0);
-        assert!(served(2e4 + 2000.0, 0, 128.0).0);
+        assert!(served(&mut m, line, 2e4 + 1.0, 1, 128.0).0);
+        assert!(served(&mut m, line, 2e4 + 1.0, 0, 64.0).0);
+        assert!(served(&mut m, line, 2e4 + 2000.0, 0, 128.0).0);
     }
 
     #[test]
