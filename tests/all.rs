@@ -34,6 +34,7 @@ mod grouped;
 mod hopper;
 mod hopper_fp8;
 mod hopper_fp8_blocks;
+mod hopper_rows;
 mod ideas;
 mod issue;
 mod knobs;

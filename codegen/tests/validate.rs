@@ -365,6 +365,18 @@ fn tiles_are_those_that_take_the_least_time() {
     let clipped = plan(bf16, [96, 4096, 7168], &[("tile", "[128, 64, 64]")]);
     assert_eq!(clipped.smem.blank_bytes, 32 * 128);
     assert_eq!(clipped.k_tile_bytes()[0].1, 96 * 128);
+    // So do those of the last of several tiles, by a map of their own.
+    let last_rows = |m: u32, knobs: &[(&str, &str)]| {
+        let maps = plan(bf16, [m, 4096, 7168], knobs).tensor_maps;
+        maps.iter().find(|map| map.last_tile).map(|map| map.box_dims[1])
+    };
+    let tile = ("tile", "[128, 64, 64]");
+    let rows = [128, 129, 248, 249, 256].map(|m| last_rows(m, &[tile]));
+    assert_eq!(rows, [None, Some(1), Some(120), None, None]);
+    let schedules = ["split_k(2)", "cluster_split_k(2)", "persistent", "stream_k"];
+    let rows = schedules.map(|schedule| last_rows(193, &[tile, ("schedule", schedule)]));
+    assert_eq!(rows, [Some(65), Some(65), Some(65), None]);
+    assert_eq!(last_rows(193, &[tile, ("multicast", "a(2)")]), None);
 }
 
 /// The errors that `knobs` get for a shape.

@@ -140,7 +140,7 @@ impl Parameter {
     /// The parameter's name in the PTX. Entries that serve both products call theirs `b` and `sfb`.
     pub fn name(&self) -> String {
         match self {
-            Parameter::TensorMap(recipe) => format!("{}_map", recipe.operand),
+            Parameter::TensorMap(recipe) => format!("{}_map", recipe.name()),
             Parameter::Pointer(operand) => operand.name().to_owned(),
             Parameter::Workspace(buffer) => buffer.name.to_owned(),
             Parameter::Scalar(name) => format!("scalar_{name}"),

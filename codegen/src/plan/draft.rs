@@ -298,9 +298,25 @@ impl<'a> Draft<'a> {
 
     /// Rows of a box of A, of which one CTA has `rows`. Fewer than 8 outside of A cost nothing.
     pub fn a_box_rows(&self, rows: u32) -> u32 {
-        let Shape { m, groups, .. } = self.problem.shape;
-        let alone = !groups.by_rows() && self.asked.multicast == Multicast::None;
-        if alone && rows >= m.saturating_add(8) && self.isa().clips_boxes(self) { m } else { rows }
+        let m = self.problem.shape.m;
+        if rows >= m.saturating_add(8) && self.reads_a_alone() && self.isa().clips_boxes(self) {
+            m
+        } else {
+            rows
+        }
+    }
+
+    /// Rows of a box of A in the last of several tiles along M, where at least 8 rows of a whole box would be outside.
+    pub fn a_last_rows(&self, stages: u32) -> Option<u32> {
+        let (m, rows) = (self.problem.shape.m, self.tile.m / self.asked.group().ctas());
+        let last = m % rows;
+        let clips = last > 0 && m > rows && rows - last >= 8 && self.reads_a_alone();
+        (clips && self.isa().clips_last_tile(self, stages)).then_some(last)
+    }
+
+    /// Whether all rows of A are one matrix's, and no other CTA loads any of a tile's.
+    fn reads_a_alone(&self) -> bool {
+        !self.problem.shape.groups.by_rows() && self.asked.multicast == Multicast::None
     }
 
     /// Bytes of a row of B in a K tile: decoded weights are smaller than what they meet.
@@ -320,6 +336,7 @@ impl<'a> Draft<'a> {
             row_bytes: self.row_bytes,
             b_row_bytes: self.b_row_bytes(),
             a_box_rows: self.a_box_rows(self.tile.m / self.asked.group().ctas()),
+            a_last_rows: self.a_last_rows(stages),
             packed_a_row_bytes: if self.decodes_a() { self.b_row_bytes() } else { 0 },
             stages,
             sf_slots: self.sf_slots(stages),

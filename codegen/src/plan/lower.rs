@@ -100,7 +100,7 @@ impl Draft<'_> {
                 self.swizzle,
                 self.sf_row_block() as u32,
             ),
-            tensor_maps: self.tensor_maps(),
+            tensor_maps: self.tensor_maps(stages),
             epilogue: self.epilogue(),
             workspace: self.workspace(),
             smem,
@@ -236,7 +236,7 @@ impl Draft<'_> {
         self.barriers(stages).into_iter().map(place).collect()
     }
 
-    fn tensor_maps(&self) -> Vec<TensorMapRecipe> {
+    fn tensor_maps(&self, stages: u32) -> Vec<TensorMapRecipe> {
         let Shape { m, n, k, groups } = self.problem.shape;
         let formats = self.problem.formats;
         // Rows of all groups lie in one A and one C.
@@ -261,6 +261,7 @@ impl Draft<'_> {
             let row = if workspace.is_some() { row_stride } else { row };
             TensorMapRecipe {
                 operand,
+                last_tile: false,
                 workspace,
                 element,
                 dims: [row, u64::from(rows)],
@@ -290,12 +291,17 @@ impl Draft<'_> {
         let operands = operands.into_iter().filter(|(operand, ..)| there(operand));
         let mut maps: Vec<TensorMapRecipe> =
             operands.map(|(operand, rows, box_rows)| load(operand, rows, box_rows)).collect();
+        if let Some(box_rows) = self.a_last_rows(stages) {
+            // Beside the other map of A.
+            maps.insert(1, TensorMapRecipe { last_tile: true, ..load(Operand::A, m, box_rows) });
+        }
         if let Some(blocks) = self.sf_box_blocks() {
             let row_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
             let a_blocks =
                 if groups.by_rows() { self.problem.shape.row_blocks(128) } else { m.div_ceil(128).into() };
             let scales = |operand, blocks_of_rows: u64, matrices| TensorMapRecipe {
                 operand,
+                last_tile: false,
                 workspace: None,
                 element: ElementType::U64,
                 dims: [row_bytes / 8, blocks_of_rows],
@@ -319,6 +325,7 @@ impl Draft<'_> {
             let per = if formats.c.bits() < 8 { 8 / formats.c.bits() } else { 1 };
             maps.push(TensorMapRecipe {
                 operand: Operand::C,
+                last_tile: false,
                 workspace: None,
                 element: ElementType::of_output(formats.c.spec().element),
                 dims: [u64::from(n / per), u64::from(m)],

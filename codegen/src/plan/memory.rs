@@ -52,6 +52,8 @@ pub struct SmemMap {
     pub a_box_bytes: u32,
     /// Bytes at the end of A's part of a K box that no load brings, since A has fewer rows than the tile.
     pub blank_bytes: u32,
+    /// The same in the last tile along M, where its loads differ from the others'; else 0.
+    pub last_blank_bytes: u32,
     /// K boxes (swizzle spans) of a stage.
     pub boxes: u32,
     /// Tiles of B in a stage: 2, or 1 where the products are computed one after the other.
@@ -100,6 +102,8 @@ pub(super) struct SmemParts {
     pub b_row_bytes: u32,
     /// Rows of A that a load brings: fewer than the tile has where A has fewer.
     pub a_box_rows: u32,
+    /// The same in the last tile along M, where they are fewer.
+    pub a_last_rows: Option<u32>,
     /// Bytes of a row of a K tile of A as it arrives, where it is decoded; else 0.
     pub packed_a_row_bytes: u32,
     pub stages: u32,
@@ -192,6 +196,7 @@ impl SmemParts {
         let b_box_bytes =
             b_rows * if self.b_row_bytes == self.row_bytes { self.span } else { self.b_row_bytes };
         let blank_bytes = (a_rows - self.a_box_rows) * self.span;
+        let last_blank_bytes = self.a_last_rows.map_or(0, |rows| (a_rows - rows) * self.span);
         let stage_bytes = self.stage_bytes() as u32;
         let packed_a_bytes = a_rows * self.packed_a_row_bytes;
         let packed_a = stage_bytes - packed_a_bytes.next_multiple_of(SWIZZLE_PATTERN as u32);
@@ -246,6 +251,7 @@ impl SmemParts {
             b_box_bytes,
             b_boxes: if self.b_row_bytes == self.row_bytes { boxes } else { 1 },
             blank_bytes,
+            last_blank_bytes,
             boxes,
             b_tiles: self.b_tiles,
             staging,

@@ -393,7 +393,10 @@ impl Plan {
         let loops = u64::from(2 / self.smem.b_tiles);
         let items = self.items_of(&self.problem.shape.even_sizes());
         let ctas = items * u64::from(self.cta_group.ctas() * self.multicast.ctas());
-        loops * ctas * (operands + scales)
+        // The last tiles along M have fewer rows.
+        let last_tiles = u64::from(self.work.tiles / self.work.m_items.max(1));
+        let blank = u64::from(k.tiles) * u64::from(self.smem.boxes * self.smem.last_blank_bytes);
+        loops * (ctas * (operands + scales) - last_tiles * blank)
     }
 
     /// Seconds below which no kernel can be on this chip: the larger of operations over the tensor

@@ -237,10 +237,12 @@ impl ElementType {
 /// What the host encodes with cuTensorMapEncodeTiled, all but the address: rank 2, or 3 where there are several
 /// matrices, inner dimension first, box of one matrix, element strides 1, no interleave, out-of-bounds elements zero, L2 promotion 256 bytes for
 /// loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TensorMapRecipe {
     /// The tensor.
     pub operand: Operand,
+    /// Whether only the last tile along M is loaded by it: a box has the rows that A has there, and none outside.
+    pub last_tile: bool,
     /// The buffer of the workspace that holds the tensor in another order, where the map is of that.
     pub workspace: Option<WorkspaceBuffer>,
     /// Its element type.
@@ -259,7 +261,44 @@ pub struct TensorMapRecipe {
     pub l2_promotion: u32,
 }
 
+/// `last_tile` only where it is set: kernels' hashes are over this text.
+impl fmt::Debug for TensorMapRecipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TensorMapRecipe {
+            operand,
+            last_tile,
+            workspace,
+            element,
+            dims,
+            row_stride,
+            matrices,
+            box_dims,
+            swizzle,
+            l2_promotion,
+        } = self;
+        let mut text = f.debug_struct("TensorMapRecipe");
+        text.field("operand", operand);
+        if *last_tile {
+            text.field("last_tile", last_tile);
+        }
+        text.field("workspace", workspace)
+            .field("element", element)
+            .field("dims", dims)
+            .field("row_stride", row_stride)
+            .field("matrices", matrices)
+            .field("box_dims", box_dims)
+            .field("swizzle", swizzle)
+            .field("l2_promotion", l2_promotion)
+            .finish()
+    }
+}
+
 impl TensorMapRecipe {
+    /// What plans call it: the operand's name, or `a_last`.
+    pub fn name(&self) -> &'static str {
+        if self.last_tile { "a_last" } else { self.operand.name() }
+    }
+
     /// Sizes in elements, inner dimension first: two of them, or three.
     pub fn all_dims(&self) -> Vec<u64> {
         self.dims.into_iter().chain(self.matrices.map(u64::from)).collect()

@@ -221,6 +221,7 @@ fn second_product(parameters: &[Parameter], plan: &Plan) -> Vec<Parameter> {
     let map = |operand| plan.tensor_maps.iter().find(|map| map.operand == operand).copied();
     let second = |parameter: &Parameter| {
         Some(match parameter {
+            Parameter::TensorMap(recipe) if recipe.operand == Operand::A => parameter.clone(),
             Parameter::TensorMap(recipe) => Parameter::TensorMap(map(recipe.operand.of_second_product())?),
             Parameter::Pointer(operand) => Parameter::Pointer(operand.of_second_product()),
             Parameter::Workspace(buffer) if buffer.kind == WorkspaceKind::Product1 => {

@@ -58,9 +58,10 @@ impl fmt::Display for Plan {
             f,
             "  a stage: A {}{} | {}{} bytes in {} K box(es){}",
             self.smem.a_bytes,
-            match self.smem.boxes * self.smem.blank_bytes {
-                0 => String::new(),
-                bytes => format!(", of which {bytes} are zeros"),
+            match [self.smem.blank_bytes, self.smem.last_blank_bytes].map(|bytes| self.smem.boxes * bytes) {
+                [0, 0] => String::new(),
+                [0, bytes] => format!(", of which {bytes} are zeros in the last tile along M"),
+                [bytes, _] => format!(", of which {bytes} are zeros"),
             },
             match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.b_boxes) {
                 (1, bytes) => format!("B {bytes}"),
@@ -90,7 +91,7 @@ impl fmt::Display for Plan {
             writeln!(
                 f,
                 "  {:<3} {} [{}] rows {} bytes apart, box [{}, {}], swizzle {}",
-                map.operand.name(),
+                map.name(),
                 map.element.name(),
                 map.all_dims().iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
                 map.row_stride,

@@ -170,6 +170,10 @@ pub(crate) trait Isa {
     fn clips_boxes(&self, _draft: &Draft<'_>) -> bool {
         false
     }
+    /// Whether, with so many stages, boxes of the last of several tiles along M end with A's last row too.
+    fn clips_last_tile(&self, _draft: &Draft<'_>, _stages: u32) -> bool {
+        false
+    }
     /// Whether MMAs are issued for all of the last K tile, wherever K ends in it.
     fn multiplies_beyond_k(&self) -> bool {
         false

@@ -69,6 +69,35 @@ pub(crate) struct Pass {
     pub scale_boxes: Vec<ScaleBox>,
 }
 
+/// The last tile along M, which is loaded by a tensor map of its own.
+pub(crate) struct LastTile {
+    /// The register of a tile's first row in A, and that of the last tile.
+    pub row: &'static str,
+    pub start: u32,
+    /// Rows of A in it.
+    pub rows: u32,
+    /// Bytes of a K tile, and of the last one: of other tiles, and of this one.
+    pub stage_tx: [u32; 2],
+    pub last_stage_tx: [u32; 2],
+}
+
+impl LastTile {
+    /// `tx`: bytes of a K tile of other tiles, and of the last one.
+    fn new(p: &Plan, tx: [u32; 2]) -> Option<LastTile> {
+        let m = p.problem.shape.m;
+        let map = p.tensor_maps.iter().find(|map| map.last_tile)?;
+        let rows = map.box_dims[1];
+        let with_fewer = |tx: u32| [tx, tx - p.smem.boxes * p.smem.last_blank_bytes];
+        Some(LastTile {
+            row: if p.swap_ab { "%row_c" } else { "%row_r" },
+            start: m - rows,
+            rows,
+            stage_tx: with_fewer(tx[0]),
+            last_stage_tx: with_fewer(tx[1]),
+        })
+    }
+}
+
 /// What the TMA warp loads.
 pub(crate) struct ProducerView {
     /// The warp that loads, in words.
@@ -85,8 +114,11 @@ pub(crate) struct ProducerView {
     pub ragged_loads: bool,
     /// Row blocks of scale factors on the MMA's column side.
     pub column_blocks: Vec<u32>,
-    pub stage_tx: u32,
-    pub last_stage_tx: u32,
+    /// Bytes of a K tile, and of the last one: numbers, or registers where loads of the last tile along M bring fewer.
+    pub stage_tx: String,
+    pub last_stage_tx: String,
+    /// The last tile along M, where it has a tensor map of its own.
+    pub last_tile: Option<LastTile>,
     pub scale_tensors: Vec<&'static str>,
     /// Those on the MMA's row side, and those on its column side.
     pub row_tensors: Vec<&'static str>,
@@ -142,6 +174,12 @@ impl ProducerView {
             (false, Accumulators::Separate | Accumulators::InterleavedRows) => p.mma_columns / group,
             (false, Accumulators::SideBySide) => p.mma_columns,
         };
+        let stage_tx = [scale_tx.0, scale_tx.1].map(|scales| group * (p.smem.stage_tx + scales));
+        let last_tile = LastTile::new(p, stage_tx);
+        let tx = |number: u32, register: &str| match last_tile {
+            Some(_) => register.to_owned(),
+            None => number.to_string(),
+        };
         let scale_tensors = scale_tensors(p, role);
         let passes = passes(p, role, policies, [product1_done, all_done], target.second_column);
         ProducerView {
@@ -163,8 +201,9 @@ impl ProducerView {
                 0 => Vec::new(),
                 _ => (0..p.mma_columns.div_ceil(128)).collect(),
             },
-            stage_tx: group * (p.smem.stage_tx + scale_tx.0),
-            last_stage_tx: group * (p.smem.stage_tx + scale_tx.1),
+            stage_tx: tx(stage_tx[0], "%stage_bytes"),
+            last_stage_tx: tx(stage_tx[1], "%last_stage_bytes"),
+            last_tile,
             row_tensors: scale_tensors.iter().copied().filter(|name| (*name == "sfa") != p.swap_ab).collect(),
             column_tensors: scale_tensors
                 .iter()
@@ -269,6 +308,7 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
     let span = p.k_loop.tile_bytes / p.smem.boxes;
     let (a_row, b_row) = if p.swap_ab { ("%row_c", "%row_r") } else { ("%row_r", "%row_c") };
     let [row_shared, column_shared] = shared_sides(p);
+    let a_map = if p.smem.last_blank_bytes > 0 { "%a_tile_map" } else { "%a_map" };
     let load = |k_box: u32, offset, source, row, policy| OperandLoad {
         offset,
         source,
@@ -305,9 +345,9 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
             }
         }
         match p.decodes_a() {
-            true if k_box == 0 => loads.push(load(0, p.smem.packed_a, "%a_map", a_row, policies.a)),
+            true if k_box == 0 => loads.push(load(0, p.smem.packed_a, a_map, a_row, policies.a)),
             true => {}
-            false => loads.push(load(k_box, k_box * p.smem.a_box_bytes, "%a_map", a_row, policies.a)),
+            false => loads.push(load(k_box, k_box * p.smem.a_box_bytes, a_map, a_row, policies.a)),
         }
     }
     loads

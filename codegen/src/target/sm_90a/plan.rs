@@ -1,7 +1,7 @@
 //! What of a plan is warpgroups' own (`wgmma`, sm_90a).
 
 use super::{ORDER_BLOCK, Wgmma, ordering_passes, ordering_warps};
-use crate::config::{Config, Consumers, Promotion, Setting};
+use crate::config::{Config, Consumers, Promotion, Schedule, Setting};
 use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::legalize::COUNT_LIMIT;
@@ -41,10 +41,18 @@ impl Isa for Wgmma {
         self.has_fixup(work, k_tiles, kind)
     }
 
-    // A row outside of A costs more than one inside (decision 0210). With decoded weights, warps that bring activations into order read
-    // all rows. Threads that load f32 scale factors first have no time to clear any.
+    // A row outside of A costs more than one inside (decisions 0210 and 0239). Warps that decode activations, or bring them into order,
+    // read all rows.
     fn clips_boxes(&self, draft: &Draft<'_>) -> bool {
-        (draft.kind != MmaKind::Decoded || self.ordered) && !draft.problem.formats.scales_sums()
+        draft.kind != MmaKind::Decoded || self.ordered || (self.interleaved_rows && !draft.decodes_a())
+    }
+
+    // A CTA clears shared memory only before its first tile. In later tiles, rows outside are those of earlier K tiles, which filled every
+    // stage.
+    fn clips_last_tile(&self, draft: &Draft<'_>, stages: u32) -> bool {
+        let persistent = draft.work.schedule == Schedule::Persistent;
+        let fills = persistent && !self.ping_pong && draft.k_tiles >= stages;
+        self.clips_boxes(draft) && (fills || !draft.work.is_looped())
     }
 
     fn multiplies_beyond_k(&self) -> bool {

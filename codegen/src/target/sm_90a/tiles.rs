@@ -1,6 +1,6 @@
 //! Which tile takes the least time where weights are read as they are: an estimate of each, from what was measured.
 //!
-//! `evidence/tiles.jsonl` has the times of 578 problems on an H100 and 165 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of
+//! `evidence/tiles.jsonl` has the times of 330 problems on an H100 and 290 on an H200: tiles of 64 and 128 rows by 8 to 256 columns, and of
 //! weights as rows. A test compares what is chosen here with the fastest of them (`tests/tiles.rs`, decision 0212).
 
 use super::legalize::sum_limit;
@@ -14,6 +14,8 @@ use crate::target::fragments::{WARPGROUP_ROWS, least_busy};
 
 /// Percent of the places in their waves (waves times SMs) up to which tiles of 128 rows of weights give way to tokens as rows.
 const BUSY_PERCENT: u64 = 75;
+/// Tokens up to which weights stay the rows with f32 scale factors.
+const TOKENS_BESIDE_FACTORS: u32 = 16;
 /// Parts of a clock that estimates count in.
 const PARTS: u64 = 4;
 /// Tokens up to which times were measured. With more, tiles of 128 rows take turns on all SMs.
@@ -21,9 +23,9 @@ const MOST_TOKENS: u32 = 1024;
 /// Shared memory for barriers, at most.
 const BARRIERS: u64 = 2048;
 /// Parts for a column of an MMA of 64 rows: its operands and its share of the tensor core.
-const COLUMN: u64 = 5;
-/// Parts for a row of a box outside of A, if all SMs load at once.
-const OUTSIDE: u64 = 10;
+const COLUMN: u64 = 7;
+/// Parts for a column of the last tile along N that is outside of B, if all SMs load at once.
+const OUTSIDE: u64 = 3;
 /// Parts for the f32 scale factors of 64 rows.
 const FACTORS: u64 = 240;
 /// Parts for a tile's start and end, and for each column of its products on their way out.
@@ -68,8 +70,9 @@ pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arc
 /// Whether few tokens are rows. Most SMs then get a narrow tile; tiles of 64 or 128 rows of weights leave most SMs without one.
 /// Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in bf16 (0.74 with N below 1500), 1.00 in e4m3,
 /// 0.96 in bf16 with one product. Also where tiles of 128 rows leave places in their waves; with 8-bit operands only if there are
-/// several waves. That takes 0.83 to 1.03 of the time on an H200, 0.92 to 1.03 on an H100 (decisions 0230 and 0232). Boxes beside f32
-/// scale factors do not end with A. Given stages may be as many as weights as rows leave room for.
+/// several waves. That takes 0.83 to 1.03 of the time on an H200, 0.92 to 1.03 on an H100 (decisions 0230 and 0232). With f32 scale factors
+/// it takes 0.82 to 1.04 of the time from 17 tokens on, and 1.02 to 1.15 with fewer (H200, decision 0239). Given stages may be as many as
+/// weights as rows leave room for.
 pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> bool {
     let tiles = usual_tiles(problem.shape, 2 * WARPGROUP_ROWS)
         .saturating_mul(problem.shape.n.div_ceil(2 * WARPGROUP_ROWS).into());
@@ -77,10 +80,12 @@ pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, ar
     let waves = tiles.div_ceil(sms.max(1));
     let idle = (waves > 1 || problem.formats.check() == Ok(MmaKind::F16))
         && tiles.saturating_mul(100) <= waves.saturating_mul(sms).saturating_mul(BUSY_PERCENT);
-    estimates(problem, config, strategy)
-        && !problem.formats.scales_sums()
-        && !config.stages.is_fixed()
-        && (tiles.saturating_mul(5) <= 2 * sms || idle)
+    let few = tiles.saturating_mul(5) <= 2 * sms;
+    let occupies = match problem.formats.scales_sums() {
+        true => few && problem.shape.typical_rows() > TOKENS_BESIDE_FACTORS,
+        false => few || idle,
+    };
+    estimates(problem, config, strategy) && !config.stages.is_fixed() && occupies
 }
 
 /// Whether tiles are chosen by their estimates: for grids like those that were measured.
@@ -98,20 +103,14 @@ fn estimate(problem: &Problem, config: &Config, arch: Arch, products: u32, tile:
     let shape = problem.shape;
     let (chip, sms) = (u64::from(arch.limits().sms), u64::from(sms(config, arch)));
     let tiles = usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n).into());
+    let outside =
+        u64::from(products) * (u64::from(shape.n).next_multiple_of(tile.n.into()) - u64::from(shape.n));
     let (rows, columns) = (u64::from(tile.m), u64::from(products) * u64::from(tile.n));
     let factors = problem.formats.scales_sums();
-    // Boxes end with A where it has 8 rows fewer than one tile, but not beside f32 scale factors. Fewer than 8 outside cost nothing.
-    let (loaded, outside) = match shape.m < tile.m && !factors {
-        true => (u64::from(shape.m), 0),
-        false => (rows, u64::from(shape.m.next_multiple_of(tile.m) - shape.m)),
-    };
     let groups = rows / u64::from(WARPGROUP_ROWS);
-    // Rows outside cost nothing while 7/12 of the SMs load, and all from 11/12 on.
     let loading = tiles.min(sms);
-    let busy = (12 * loading).saturating_sub(7 * chip).min(4 * chip);
-    let step = PARTS * (loaded + columns) * loading / chip
+    let step = (PARTS * (rows + columns) + OUTSIDE * outside) * loading / chip
         + COLUMN * groups * columns
-        + OUTSIDE * outside * busy / (4 * chip)
         + if factors { FACTORS * groups } else { 0 };
     let steps = u64::from(shape.k.div_ceil(tile.k));
     let rounds = tiles.div_ceil(sms);

@@ -31,6 +31,9 @@ pub(crate) struct WarpgroupView {
     pub fixup_warp: u32,
     /// What no load of A brings in the stages, in parts of 16 bytes a thread.
     pub blanks: Vec<Blank>,
+    /// The same in the last tile along M, where only that one has any, and how that tile is known.
+    pub last_blanks: Vec<Blank>,
+    pub last_tile: TilePlace,
     /// Threads that compute, and those that sums between two parts are made known to.
     pub threads: u32,
     pub fixup_threads: u32,
@@ -81,9 +84,26 @@ pub(crate) struct Blank {
     pub offsets: Vec<u32>,
 }
 
-/// What no load of A brings, in parts of 16 bytes for each of `threads`.
-fn blanks(p: &Plan, threads: u32) -> Vec<Blank> {
-    let SmemMap { blank_bytes, boxes, a_box_bytes, stage_bytes, .. } = p.smem;
+/// A tile along M: a register of its place, and what is in it.
+pub(crate) struct TilePlace {
+    pub register: &'static str,
+    pub value: u32,
+}
+
+impl TilePlace {
+    /// The last one.
+    fn last(p: &Plan) -> TilePlace {
+        let tile = p.m_tiles - 1;
+        match p.swap_ab {
+            true => TilePlace { register: "%column0", value: tile * p.mma_columns },
+            false => TilePlace { register: "%block", value: tile },
+        }
+    }
+}
+
+/// What no load of A brings, `blank_bytes` of each K box, in parts of 16 bytes for each of `threads`.
+fn blanks(p: &Plan, blank_bytes: u32, threads: u32) -> Vec<Blank> {
+    let SmemMap { boxes, a_box_bytes, stage_bytes, .. } = p.smem;
     let part = |start: u32| Blank {
         threads: ((blank_bytes - start) / 16).min(threads),
         offsets: (0..p.stages)
@@ -395,7 +415,9 @@ impl WarpgroupView {
             last_warp: (4 * warpgroups.count).saturating_sub(1),
             producer_warp: 4 * warpgroups.count,
             fixup_warp: 4 * warpgroups.count + 1,
-            blanks: blanks(p, 128 * warpgroups.count),
+            blanks: blanks(p, p.smem.blank_bytes, 128 * warpgroups.count),
+            last_blanks: blanks(p, p.smem.last_blank_bytes, 128 * warpgroups.count),
+            last_tile: TilePlace::last(p),
             threads: 128 * warpgroups.count,
             fixup_threads: 128 * warpgroups.count + 32,
             own_tiles_apart: p.work.clusters.saturating_mul(2),

@@ -102,6 +102,7 @@ impl OrderFirst {
     /// The map of the activations, the workspace that receives them in order, and the number of rows that count.
     pub fn parameters(&self, p: &Plan) -> Vec<Parameter> {
         let map = TensorMapRecipe {
+            last_tile: false,
             operand: Operand::A,
             workspace: None,
             element: ElementType::U8,
