@@ -68,7 +68,7 @@ fn judge(file: &str, limits: &Limits, name: impl Fn(&Plan) -> String) {
 #[test]
 fn tiles_are_close_to_the_fastest_that_were_measured() {
     // `64x32`, or `8x128 swapped` with weights as rows.
-    judge("tiles.jsonl", &Limits { mean: 1.04, worst: 1.35 }, |plan| {
+    judge("tiles.jsonl", &Limits { mean: 1.04, worst: 1.2 }, |plan| {
         format!("{}x{}{}", plan.tile.m, plan.tile.n, if plan.swap_ab { " swapped" } else { "" })
     });
 }

@@ -194,8 +194,13 @@ impl<'a> LaunchFile<'a> {
                 }
             }
         }
+        let mut written = Vec::new();
         for parameter in &launch.parameters {
-            if let Some(buffer) = parameter.workspace() {
+            // Both tensor maps of A can lead to one buffer.
+            if let Some(buffer) = parameter.workspace()
+                && !written.contains(&buffer.name)
+            {
+                written.push(buffer.name);
                 text.push_str(&format!("\n[buffers.{}]\n", buffer.name));
                 match self.written_before.iter().find(|(name, _)| *name == buffer.name) {
                     Some((_, file)) => push(&mut text, "file", &string(file)),
@@ -465,7 +470,7 @@ mod tests {
     use super::*;
     use silumin_codegen::arch::Arch;
     use silumin_codegen::config::Config;
-    use silumin_codegen::problem::{OperandFormat, OutputFormat, Shape};
+    use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
     use silumin_codegen::spec::Spec;
     use toml::{Table, Value};
 
@@ -536,6 +541,25 @@ mod tests {
             }
         }
         assert_eq!(maps, 4, "a, b1, b2 and c");
+    }
+
+    #[test]
+    fn a_buffer_that_two_tensor_maps_lead_to_is_listed_once() {
+        let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm90a]).unwrap();
+        spec.formats = Formats::new(OperandFormat::Bf16, OperandFormat::Nvfp4, OutputFormat::Bf16);
+        spec.config.set("accumulators", "interleaved_rows").unwrap();
+        spec.config.set("tile", "[48, 64, 128]").unwrap();
+        spec.config.set("schedule", "one_tile").unwrap();
+        let kernel = spec.kernel(Shape::new(130, 200, 512), Arch::Sm90a).unwrap();
+        let maps = kernel.launches[1].parameters.iter().filter(
+            |parameter| matches!(parameter, Parameter::TensorMap(recipe) if recipe.workspace.is_some()),
+        );
+        assert_eq!(maps.count(), 2);
+        for launch in &kernel.launches {
+            let table: Table =
+                LaunchFile::new(&kernel, launch, "k.ptx", &[]).to_toml().unwrap().parse().unwrap();
+            assert!(table["buffers"].as_table().unwrap().contains_key("permuted"));
+        }
     }
 
     #[test]

@@ -390,7 +390,7 @@ impl Plan {
         let scales =
             u64::from(k.tiles - 1) * u64::from(self.scales.slot_tx) + u64::from(self.scales.last_slot_tx);
         // Where a stage holds one tile of B, the K loop runs once a product.
-        let loops = u64::from(2 / self.smem.b_tiles);
+        let loops = u64::from(self.problem.operation.products() / self.smem.b_tiles);
         let items = self.items_of(&self.problem.shape.even_sizes());
         let ctas = items * u64::from(self.cta_group.ctas() * self.multicast.ctas());
         // The last tiles along M have fewer rows.

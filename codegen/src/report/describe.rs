@@ -60,7 +60,7 @@ impl fmt::Display for Plan {
             self.smem.a_bytes,
             match [self.smem.blank_bytes, self.smem.last_blank_bytes].map(|bytes| self.smem.boxes * bytes) {
                 [0, 0] => String::new(),
-                [0, bytes] => format!(", of which {bytes} are zeros in the last tile along M"),
+                [0, bytes] => format!(", of which {bytes} are not loaded in the last tile along M"),
                 [bytes, _] => format!(", of which {bytes} are zeros"),
             },
             match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.b_boxes) {
@@ -87,10 +87,11 @@ impl fmt::Display for Plan {
             )?;
         }
         writeln!(f, "tensor maps")?;
+        let width = self.tensor_maps.iter().map(|map| map.name().len().max(3)).max().unwrap_or(0);
         for map in &self.tensor_maps {
             writeln!(
                 f,
-                "  {:<3} {} [{}] rows {} bytes apart, box [{}, {}], swizzle {}",
+                "  {:<width$} {} [{}] rows {} bytes apart, box [{}, {}], swizzle {}",
                 map.name(),
                 map.element.name(),
                 map.all_dims().iter().map(u64::to_string).collect::<Vec<_>>().join(", "),

@@ -250,7 +250,7 @@ impl Plan {
         let k = &self.k_loop;
         let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(self.last_steps());
         let products = match self.accumulators {
-            Accumulators::Separate => 2,
+            Accumulators::Separate => u64::from(self.problem.operation.products()),
             Accumulators::SideBySide | Accumulators::InterleavedRows => 1,
         };
         let blocks = u64::from(self.isa().mmas_of_rows() * self.isa().mmas_of_columns(self.mma_columns));

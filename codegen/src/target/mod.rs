@@ -170,7 +170,7 @@ pub(crate) trait Isa {
     fn clips_boxes(&self, _draft: &Draft<'_>) -> bool {
         false
     }
-    /// Whether, with so many stages, boxes of the last of several tiles along M end with A's last row too.
+    /// Whether boxes of the last of several tiles along M end with A's last row too, in a kernel with `stages` stages.
     fn clips_last_tile(&self, _draft: &Draft<'_>, _stages: u32) -> bool {
         false
     }

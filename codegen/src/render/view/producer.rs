@@ -71,13 +71,15 @@ pub(crate) struct Pass {
 
 /// The last tile along M, which is loaded by a tensor map of its own.
 pub(crate) struct LastTile {
-    /// The register of a tile's first row in A, and that of the last tile.
+    /// The register of a tile's first row in A.
     pub row: &'static str,
+    /// The first row of the last tile.
     pub start: u32,
     /// Rows of A in it.
     pub rows: u32,
-    /// Bytes of a K tile, and of the last one: of other tiles, and of this one.
+    /// Expected bytes of a K tile: of other tiles, and of the last tile along M.
     pub stage_tx: [u32; 2],
+    /// The same of the last K tile.
     pub last_stage_tx: [u32; 2],
 }
 

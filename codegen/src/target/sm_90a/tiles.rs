@@ -71,8 +71,8 @@ pub(super) fn choose(problem: &Problem, config: &Config, strategy: Strategy, arc
 /// Seen on an H100 with 1 to 32 tokens, problems drawn by a seed: 0.91 of the time in bf16 (0.74 with N below 1500), 1.00 in e4m3,
 /// 0.96 in bf16 with one product. Also where tiles of 128 rows leave places in their waves; with 8-bit operands only if there are
 /// several waves. That takes 0.83 to 1.03 of the time on an H200, 0.92 to 1.03 on an H100 (decisions 0230 and 0232). With f32 scale factors
-/// it takes 0.82 to 1.04 of the time from 17 tokens on, and 1.02 to 1.15 with fewer (H200, decision 0239). Given stages may be as many as
-/// weights as rows leave room for.
+/// it takes 0.82 to 1.04 of the time from 17 tokens on, and 1.02 to 1.15 with fewer (H200, decision 0239). Weights as rows may
+/// leave room for more given stages.
 pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> bool {
     let tiles = usual_tiles(problem.shape, 2 * WARPGROUP_ROWS)
         .saturating_mul(problem.shape.n.div_ceil(2 * WARPGROUP_ROWS).into());
@@ -81,11 +81,11 @@ pub(super) fn spreads(problem: &Problem, config: &Config, strategy: Strategy, ar
     let idle = (waves > 1 || problem.formats.check() == Ok(MmaKind::F16))
         && tiles.saturating_mul(100) <= waves.saturating_mul(sms).saturating_mul(BUSY_PERCENT);
     let few = tiles.saturating_mul(5) <= 2 * sms;
-    let occupies = match problem.formats.scales_sums() {
+    let leaves_sms = match problem.formats.scales_sums() {
         true => few && problem.shape.typical_rows() > TOKENS_BESIDE_FACTORS,
         false => few || idle,
     };
-    estimates(problem, config, strategy) && !config.stages.is_fixed() && occupies
+    estimates(problem, config, strategy) && !config.stages.is_fixed() && leaves_sms
 }
 
 /// Whether tiles are chosen by their estimates: for grids like those that were measured.

@@ -31,8 +31,9 @@ pub(crate) struct WarpgroupView {
     pub fixup_warp: u32,
     /// What no load of A brings in the stages, in parts of 16 bytes a thread.
     pub blanks: Vec<Blank>,
-    /// The same in the last tile along M, where only that one has any, and how that tile is known.
+    /// The same in the last tile along M, if other tiles have none.
     pub last_blanks: Vec<Blank>,
+    /// The last tile along M.
     pub last_tile: TilePlace,
     /// Threads that compute, and those that sums between two parts are made known to.
     pub threads: u32,
@@ -84,9 +85,11 @@ pub(crate) struct Blank {
     pub offsets: Vec<u32>,
 }
 
-/// A tile along M: a register of its place, and what is in it.
+/// The place of a tile along M.
 pub(crate) struct TilePlace {
+    /// The register that has each tile's place.
     pub register: &'static str,
+    /// Its value in this tile.
     pub value: u32,
 }
 
