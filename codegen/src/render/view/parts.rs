@@ -35,6 +35,9 @@ pub(crate) struct PartialVector {
     pub adds: Vec<PartialAdd>,
 }
 
+/// Vectors of another part's sums that are loaded before the first of them is added.
+pub(crate) const PARTIALS_AHEAD: usize = 16;
+
 /// Sums in registers that one loop over a tile's parts adds up.
 pub(crate) struct PartialRound {
     /// Ends the loop's label.
@@ -43,6 +46,11 @@ pub(crate) struct PartialRound {
 }
 
 impl PartialRound {
+    /// Vectors that are loaded together.
+    pub fn batches(&self) -> std::slice::Chunks<'_, PartialVector> {
+        self.vectors.chunks(PARTIALS_AHEAD)
+    }
+
     /// The same sums in rounds of at most `most` vectors: the loads of a round then leave registers for all else.
     pub fn split(self, most: usize) -> Vec<Self> {
         let rounds = self.vectors.len().div_ceil(most).max(1);

@@ -7,7 +7,7 @@ use crate::plan::{Plan, SmemMap, Staging};
 use crate::problem::{ElementKind, MmaKind};
 use crate::render::view::Role;
 use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, registers};
-use crate::render::view::parts::{PartialAdd, PartialRound, PartialVector};
+use crate::render::view::parts::{PARTIALS_AHEAD, PartialAdd, PartialRound, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
 use crate::target::fragments::WARPGROUP_ROWS;
 use crate::target::sm_90a::Wgmma;
@@ -568,11 +568,13 @@ fn partials(products: &[u32], warpgroups: Wgmma) -> Vec<PartialVector> {
     for (place, product) in (0..).zip(products) {
         for i in 0..of_product {
             let registers: Vec<String> = (4 * i..4 * i + 4).map(|r| accumulator(*product, r)).collect();
+            // Vectors that are loaded together have different ones.
+            let first = 4 * (vectors.len() % PARTIALS_AHEAD) as u32;
             vectors.push(PartialVector {
                 offset: (place * of_product + i) * group_bytes,
                 registers: registers.join(", "),
-                addends: epilogue::registers("addend", 0, 4),
-                adds: (0..)
+                addends: epilogue::registers("addend", first, 4),
+                adds: (first..)
                     .zip(registers)
                     .map(|(from, to)| PartialAdd { to, from: format!("%addend{from}") })
                     .collect(),

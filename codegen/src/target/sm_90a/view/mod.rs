@@ -17,6 +17,7 @@ use crate::kernel::{Launch, Parameter};
 use crate::plan::Plan;
 use crate::render::view::View;
 use crate::render::view::lanes::FragmentLayout;
+use crate::render::view::parts::PARTIALS_AHEAD;
 use crate::render::{Entry, Producer, RenderError, TargetView, text};
 use askama::Template;
 use consumer::WarpgroupView;
@@ -55,14 +56,14 @@ struct OrderTemplate<'a> {
 /// See [`crate::target::Isa::view`].
 pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
     let chunk = plan.epilogue.chunk;
+    let sums = warpgroups.product_registers * plan.strategy.products();
     TargetView {
         producer_warp: 4 * warpgroups.count,
         leave: if plan.work.cluster_parts > 1 { "MEETING" } else { "TEARDOWN" },
         held: FragmentLayout::warpgroup(chunk, plan.swap_ab, warpgroups.interleaved_rows),
         registers: chunk / if warpgroups.interleaved_rows { 4 } else { 2 },
         free_registers: free_registers(warpgroups, plan),
-        // Where accumulators are in registers there is room for four.
-        addends: Some(4),
+        addends: Some(sums.min(4 * PARTIALS_AHEAD as u32)),
         keeps_words: false,
         places_staging: false,
         meets_in_producer: false,
