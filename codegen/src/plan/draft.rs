@@ -55,6 +55,9 @@ pub(crate) struct Settled {
     pub rules: Rules,
 }
 
+/// Rows of a box outside of A from which on they cost time (H200, decision 0210).
+const ROWS_OUTSIDE: u32 = 8;
+
 impl<'a> Draft<'a> {
     /// Settles the schedule, so that from here on everything but sizes in memory is known.
     pub fn new(
@@ -296,21 +299,21 @@ impl<'a> Draft<'a> {
         self.problem.formats.decodes_a(self.arch)
     }
 
-    /// Rows of a box of A, of which one CTA has `rows`. Fewer than 8 outside of A cost nothing.
+    /// Rows of a box of A, of which one CTA has `rows`.
     pub fn a_box_rows(&self, rows: u32) -> u32 {
         let m = self.problem.shape.m;
-        if rows >= m.saturating_add(8) && self.reads_a_alone() && self.isa().clips_boxes(self) {
+        if rows >= m.saturating_add(ROWS_OUTSIDE) && self.reads_a_alone() && self.isa().clips_boxes(self) {
             m
         } else {
             rows
         }
     }
 
-    /// Rows of a box of A in the last of several tiles along M, where at least 8 rows of a whole box would be outside.
+    /// Rows of a box of A in the last of several tiles along M, if a whole box would have [`ROWS_OUTSIDE`] outside of A.
     pub fn a_last_rows(&self, stages: u32) -> Option<u32> {
         let (m, rows) = (self.problem.shape.m, self.tile.m / self.asked.group().ctas());
         let last = m % rows;
-        let clips = last > 0 && m > rows && rows - last >= 8 && self.reads_a_alone();
+        let clips = last > 0 && m > rows && rows - last >= ROWS_OUTSIDE && self.reads_a_alone();
         (clips && self.isa().clips_last_tile(self, stages)).then_some(last)
     }
 

@@ -52,7 +52,7 @@ pub struct SmemMap {
     pub a_box_bytes: u32,
     /// Bytes at the end of A's part of a K box that no load brings, since A has fewer rows than the tile.
     pub blank_bytes: u32,
-    /// The same in the last tile along M, where its loads differ from the others'; else 0.
+    /// Bytes that no load brings at that place in the last tile along M; 0 if all tiles are loaded alike.
     pub last_blank_bytes: u32,
     /// K boxes (swizzle spans) of a stage.
     pub boxes: u32,
@@ -102,7 +102,7 @@ pub(super) struct SmemParts {
     pub b_row_bytes: u32,
     /// Rows of A that a load brings: fewer than the tile has where A has fewer.
     pub a_box_rows: u32,
-    /// The same in the last tile along M, where they are fewer.
+    /// Rows of A that a load of the last tile along M brings, if other tiles have more.
     pub a_last_rows: Option<u32>,
     /// Bytes of a row of a K tile of A as it arrives, where it is decoded; else 0.
     pub packed_a_row_bytes: u32,

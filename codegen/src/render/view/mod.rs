@@ -37,6 +37,7 @@ pub(crate) mod steps;
 mod store;
 mod work;
 
+pub(crate) use producer::TilePlace;
 pub(crate) use setup::Place;
 pub(crate) use setup::maps;
 

@@ -69,12 +69,28 @@ pub(crate) struct Pass {
     pub scale_boxes: Vec<ScaleBox>,
 }
 
+/// The place of a tile along M.
+pub(crate) struct TilePlace {
+    /// The register that has each tile's place.
+    pub register: &'static str,
+    /// Its value in this tile.
+    pub value: u32,
+}
+
+impl TilePlace {
+    /// The last one.
+    pub fn last(p: &Plan) -> TilePlace {
+        let tile = p.m_tiles - 1;
+        match p.swap_ab {
+            true => TilePlace { register: "%column0", value: tile * p.mma_columns },
+            false => TilePlace { register: "%block", value: tile },
+        }
+    }
+}
+
 /// The last tile along M, which is loaded by a tensor map of its own.
 pub(crate) struct LastTile {
-    /// The register of a tile's first row in A.
-    pub row: &'static str,
-    /// The first row of the last tile.
-    pub start: u32,
+    pub place: TilePlace,
     /// Rows of A in it.
     pub rows: u32,
     /// Expected bytes of a K tile: of other tiles, and of the last tile along M.
@@ -86,14 +102,11 @@ pub(crate) struct LastTile {
 impl LastTile {
     /// `tx`: bytes of a K tile of other tiles, and of the last one.
     fn new(p: &Plan, tx: [u32; 2]) -> Option<LastTile> {
-        let m = p.problem.shape.m;
         let map = p.tensor_maps.iter().find(|map| map.last_tile)?;
-        let rows = map.box_dims[1];
         let with_fewer = |tx: u32| [tx, tx - p.smem.boxes * p.smem.last_blank_bytes];
         Some(LastTile {
-            row: if p.swap_ab { "%row_c" } else { "%row_r" },
-            start: m - rows,
-            rows,
+            place: TilePlace::last(p),
+            rows: map.box_dims[1],
             stage_tx: with_fewer(tx[0]),
             last_stage_tx: with_fewer(tx[1]),
         })

@@ -6,6 +6,7 @@ use crate::config::{Accumulators, Strategy};
 use crate::plan::{Plan, SmemMap, Staging};
 use crate::problem::{ElementKind, MmaKind};
 use crate::render::view::Role;
+use crate::render::view::TilePlace;
 use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, registers};
 use crate::render::view::parts::{PARTIALS_AHEAD, PartialAdd, PartialRound, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
@@ -83,25 +84,6 @@ pub(crate) struct Blank {
     pub threads: u32,
     /// Where it starts in shared memory.
     pub offsets: Vec<u32>,
-}
-
-/// The place of a tile along M.
-pub(crate) struct TilePlace {
-    /// The register that has each tile's place.
-    pub register: &'static str,
-    /// Its value in this tile.
-    pub value: u32,
-}
-
-impl TilePlace {
-    /// The last one.
-    fn last(p: &Plan) -> TilePlace {
-        let tile = p.m_tiles - 1;
-        match p.swap_ab {
-            true => TilePlace { register: "%column0", value: tile * p.mma_columns },
-            false => TilePlace { register: "%block", value: tile },
-        }
-    }
 }
 
 /// What no load of A brings, `blank_bytes` of each K box, in parts of 16 bytes for each of `threads`.
