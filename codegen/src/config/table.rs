@@ -76,7 +76,7 @@ knobs! {
     /// SMs that the kernel is made for: what `persistent` and `stream_k` fill, and what `auto` counts waves of. Auto: all of the
     /// chip.
     sms: Setting<u32> = [Value::new("1..", "So many SMs.", EVERYWHERE.draw("2|3|5|8"))],
-    /// L2 eviction hints for each operand. Auto: weights `evict_first` while all tiles that share them run in one wave, else none.
+    /// L2 eviction hints for each operand. Auto: weights `evict_first` while all tiles that share them read them in one wave, and at the same time; else none.
     cache: Setting<CacheHints>,
     /// How C leaves the SM. Auto: `direct`; on sm_100a `tma` where auto takes 8 epilogue warps, or a CTA has several tiles; on sm_90a
     /// and sm_120a `tma` wherever TMA can.

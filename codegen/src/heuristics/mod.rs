@@ -45,11 +45,13 @@ pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
 }
 
 /// Chooses L2 eviction hints. Weights get `evict_first` if each is read once: all tiles run in one wave, or decoded weights
-/// have one tile along M. Under stream-K such decoded weights leave L2 to partial sums: C gets `evict_first`, and A, which all
+/// have one tile along M. Under stream-K, tiles along M read the same weights at different times, and L2 has to keep them until then
+/// (decision 0242). Under stream-K such decoded weights leave L2 to partial sums: C gets `evict_first`, and A, which all
 /// tiles read, `evict_last` (1 % each at 128 tokens on an H200).
 pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
     let ctas = u64::from(draft.cluster_ctas()) * u64::from(draft.work.tiles);
-    let one_wave = ctas <= u64::from(cta_slots(draft.asked, draft.arch));
+    let in_step = draft.work.schedule != Schedule::StreamK || draft.m_tiles == 1;
+    let one_wave = in_step && ctas <= u64::from(cta_slots(draft.asked, draft.arch));
     let once = draft.kind == MmaKind::Decoded && draft.m_tiles == 1;
     let shared = once && draft.work.schedule == Schedule::StreamK;
     let hints = CacheHints {
@@ -58,7 +60,12 @@ pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
         c: shared.then_some(Eviction::First),
         ..CacheHints::default()
     };
-    (hints, if hints == CacheHints::default() { Rule::MoreWaves } else { Rule::OneWave })
+    let rule = match (hints == CacheHints::default(), in_step) {
+        (true, true) => Rule::MoreWaves,
+        (true, false) => Rule::OutOfStep,
+        (false, _) => Rule::OneWave,
+    };
+    (hints, rule)
 }
 
 /// Settles the schedule and the number of clusters. `auto` is persistent if there are more tiles than run at once. With

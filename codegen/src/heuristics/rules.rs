@@ -47,6 +47,7 @@ pub(crate) enum Rule {
     BulkCopies,
     OneWave,
     MoreWaves,
+    OutOfStep,
     // The K loop.
     TailHides { gate: u32, tile: u32 },
     TailOfPart,
@@ -216,6 +217,7 @@ impl Rule {
             Rule::BulkCopies => "bulk copies of contiguous blocks: no tensor map to fetch",
             Rule::OneWave => "all tiles run in one wave: weights may leave L2 first",
             Rule::MoreWaves => "weights are read in more than one wave: L2 keeps what it likes",
+            Rule::OutOfStep => "tiles along M read weights at different times: L2 keeps them until then",
             Rule::TailHides { gate, tile } => {
                 let tail = if let KOrder::SplitTail(tail) = plan.k_order { tail } else { 0 };
                 return format!(

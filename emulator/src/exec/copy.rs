@@ -130,6 +130,12 @@ impl<'r> Cluster<'r> {
         self.resolve_shared(x.c, Space::SharedCluster, v)
     }
 
+    /// Whether a cache policy asks L2 to evict lines first: its priority is in bits 57 to 59, as `createpolicy.fractional` makes it on an
+    /// H200.
+    fn evicts_first(&mut self, x: Ctx, w: &Warp, policy: Slot, lane: u32) -> bool {
+        policy != SINK && self.value(x, w, policy, lane) >> 57 & 7 == 1
+    }
+
     /// Destinations and mbarriers of a load, with multicast.
     fn destinations(
         &mut self,
@@ -177,7 +183,8 @@ impl<'r> Cluster<'r> {
                 let dst = self.place(x, w, copy.smem, lane)?;
                 let mbar = self.place(x, w, copy.mbar, lane)?;
                 let to = self.destinations(x, w, lane, at, (dst, mbar, copy.mask), copy.pair)?;
-                self.submit(at, Copy::TensorLoad { map, coords, pixels, to });
+                let first = self.evicts_first(x, w, copy.policy, lane);
+                self.submit(at, Copy::TensorLoad { map, coords, pixels, to, first });
             }
             Op::TensorStore { copy, reduce } => {
                 let (map, coords) = self.map(x, w, lane, at, copy)?;
@@ -246,7 +253,7 @@ impl<'r> Cluster<'r> {
                     self.report(FindingKind::IllegalTensorMap, at, e.to_string());
                 }
             }
-            Op::BulkLoad { dst, src, bytes, mbar, mask } => {
+            Op::BulkLoad { dst, src, bytes, mbar, mask, policy } => {
                 let src = self.address(x, w, *src, Space::Global, lane);
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
@@ -254,7 +261,8 @@ impl<'r> Cluster<'r> {
                 bounded(bytes)?;
                 aligned(&[src, u64::from(dst.1), u64::from(bytes)])?;
                 let to = self.destinations(x, w, lane, at, (dst, mbar, *mask), false)?;
-                self.submit(at, Copy::BulkLoad { src, bytes, to });
+                let first = self.evicts_first(x, w, *policy, lane);
+                self.submit(at, Copy::BulkLoad { src, bytes, to, first });
             }
             Op::BulkSmem { dst, src, bytes, mbar, reduce } => {
                 let src = self.own(x, w, *src, lane)?;

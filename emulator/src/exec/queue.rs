@@ -46,11 +46,14 @@ pub(crate) enum Copy {
         coords: Vec<i32>,
         pixels: Option<Pixels>,
         to: Vec<(Place, Place)>,
+        /// Whether L2 is to evict what it reads first.
+        first: bool,
     },
     BulkLoad {
         src: u64,
         bytes: u32,
         to: Vec<(Place, Place)>,
+        first: bool,
     },
     BulkSmem {
         src: Place,

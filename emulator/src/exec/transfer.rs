@@ -24,10 +24,10 @@ impl Cluster<'_> {
                 self.pretend(at, &p.copy);
                 Ok(true)
             }
-            Copy::TensorLoad { map, coords, pixels, to } => {
+            Copy::TensorLoad { map, coords, pixels, to, .. } => {
                 self.tensor_load(at, (map, pixels.as_ref()), coords, to).map(|()| true)
             }
-            Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
+            Copy::BulkLoad { src, bytes, to, .. } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
             Copy::BulkSmem { src, dst, bytes, mbar, reduce } => {
                 self.bulk_smem(at, *src, *dst, *bytes, *mbar, *reduce).map(|()| {
                     self.complete_tx(*mbar, *bytes, at);
@@ -81,7 +81,7 @@ impl Cluster<'_> {
     /// Marks the bytes of a load as written and counts them on its mbarrier, without moving any.
     fn pretend(&mut self, at: Origin, copy: &Copy) {
         let (to, bytes) = match copy {
-            Copy::TensorLoad { map, coords, pixels, to } => {
+            Copy::TensorLoad { map, coords, pixels, to, .. } => {
                 let rows = if map.gathers(coords) { 4 } else { 1 };
                 (to, pixels.as_ref().map_or(rows * map.transaction_bytes(), |p| p.0.transaction_bytes()))
             }

@@ -205,13 +205,22 @@ fn mask<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<Slot, 
     lw.src(c.op(n)?, Ty::B16)
 }
 
+/// The cache policy, which is the last operand.
+fn policy<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<Slot, String> {
+    match c.mods.get("hint") {
+        Some(_) => lw.src(c.op(c.operands.len() - 1)?, Ty::B64),
+        None => Ok(SINK),
+    }
+}
+
 fn bulk_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(4..=6)?;
     let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
     let bytes = lw.src(c.op(2)?, Ty::U32)?;
     let mbar = lw.addr(c.op(3)?)?;
     let mask = mask(lw, c, 4)?;
-    done(lw, Op::BulkLoad { dst, src, bytes, mbar, mask })
+    let policy = policy(lw, c)?;
+    done(lw, Op::BulkLoad { dst, src, bytes, mbar, mask, policy })
 }
 
 fn bulk_smem<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -320,7 +329,8 @@ fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
     let im2col = offsets(lw, c, 3)?;
     let mask = mask(lw, c, 3 + usize::from(im2col.is_some()))?;
     let (pair, gather) = (c.mods.has("cta_group::2"), gather(c));
-    let copy = TensorCopy { smem, map: at, coords, mbar, mask, pair, gather, im2col, wide: wide(c) };
+    let policy = policy(lw, c)?;
+    let copy = TensorCopy { smem, map: at, coords, mbar, mask, policy, pair, gather, im2col, wide: wide(c) };
     done(lw, Op::TensorLoad(Box::new(copy)))
 }
 
@@ -335,6 +345,7 @@ fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Stri
         coords,
         mbar: NO_ADDR,
         mask: SINK,
+        policy: SINK,
         pair: false,
         gather: gather(c),
         im2col: offsets(lw, c, 2)?,
@@ -352,6 +363,7 @@ fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
         coords,
         mbar: NO_ADDR,
         mask: SINK,
+        policy: SINK,
         pair: false,
         gather: gather(c),
         im2col: offsets(lw, c, 1)?,

@@ -335,6 +335,8 @@ pub(crate) enum Op {
         bytes: Slot,
         mbar: Addr,
         mask: Slot,
+        /// The cache policy, or `SINK`.
+        policy: Slot,
     },
     BulkSmem {
         dst: Addr,

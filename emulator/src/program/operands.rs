@@ -265,6 +265,8 @@ pub(crate) struct TensorCopy {
     pub mbar: Addr,
     /// The multicast mask, or `SINK`.
     pub mask: Slot,
+    /// The cache policy, or `SINK`.
+    pub policy: Slot,
     pub pair: bool,
     /// Whether it is `.tile::gather4` or `.tile::scatter4`, with a column and four rows as coordinates.
     pub gather: bool,

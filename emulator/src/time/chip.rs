@@ -188,10 +188,16 @@ chip! {
     l2_latency: "clk",
     /// The part of that latency that is in clocks of the SM.
     l2_latency_sm: "clk",
-    /// Additional latency of the far half of L2.
+    /// Additional latency of a line that the far half of L2 has.
     l2_far: "clk",
     /// Capacity of L2.
     l2_bytes: "bytes",
+    /// Halves of L2 with copies of their own: 2 where a line that SMs of both halves read takes room in both, else 1.
+    l2_copies: "copies",
+    /// The part of L2 that lines read with `evict_first` fill.
+    l2_evict_first: "1",
+    /// Rate at which lines cross from one half of L2 to the other, in each direction. Of no effect with one copy.
+    l2_cross_rate: "bytes/clk",
     /// Rate at which L2 delivers to all SMs together.
     l2_rate: "bytes/clk",
     /// Longest time after a request for a whole line in which others of its GPC join it. They do so only while it waits for L2.
@@ -501,6 +507,7 @@ impl Chip {
                     "l1_lines",
                     "store_lines",
                     "l2_bytes",
+                    "l2_evict_first",
                     "smem",
                     "threads",
                     "registers",

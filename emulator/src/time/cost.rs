@@ -321,8 +321,8 @@ impl Operands {
             }
             Op::CpAsyncCommit | Op::CpAsyncWait { .. } | Op::BulkCommit | Op::BulkWait { .. } => {}
             Op::CpAsyncArrive { at, .. } => self.r(at.base),
-            Op::BulkLoad { dst, src, bytes, mbar, mask } => {
-                [dst.base, src.base, *bytes, mbar.base, *mask].into_iter().for_each(|s| self.r(s));
+            Op::BulkLoad { dst, src, bytes, mbar, mask, policy } => {
+                [dst.base, src.base, *bytes, mbar.base, *mask, *policy].into_iter().for_each(|s| self.r(s));
             }
             Op::BulkSmem { dst, src, bytes, mbar, .. } => {
                 [dst.base, src.base, *bytes, mbar.base].into_iter().for_each(|s| self.r(s));
@@ -331,7 +331,7 @@ impl Operands {
                 [dst.base, src.base, *bytes, *mask].into_iter().for_each(|s| self.r(s));
             }
             Op::TensorLoad(c) | Op::TensorPrefetch(c) | Op::TensorStore { copy: c, .. } => {
-                [c.smem.base, c.map.base, c.mbar.base, c.mask].into_iter().for_each(|s| self.r(s));
+                [c.smem.base, c.map.base, c.mbar.base, c.mask, c.policy].into_iter().for_each(|s| self.r(s));
                 c.coords.iter().for_each(|s| self.r(*s));
                 c.im2col.iter().flatten().for_each(|s| self.r(*s));
             }

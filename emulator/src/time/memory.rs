@@ -22,10 +22,12 @@ struct Joinable {
 struct Way {
     /// Line number plus 1; 0 for none.
     line: u64,
-    /// Time at which its bytes are in L2, for SMs of the half that its DRAM is beside, in clk.
+    /// Time at which its bytes are here, in clk. Where the halves share their lines it is that of SMs beside the line's DRAM.
     ready: f64,
     /// When it was last used.
     used: u32,
+    /// Whether its last reader asked L2 to evict it first.
+    first: bool,
 }
 
 /// Where an SM is.
@@ -76,6 +78,8 @@ pub(crate) struct Read {
 pub(crate) struct Traffic {
     pub l2_bytes: f64,
     pub dram_bytes: f64,
+    /// Bytes of lines that crossed from one half of L2 to the other.
+    pub crossed: f64,
     pub written: f64,
     /// Clocks that requests waited for other requests.
     pub queued: f64,
@@ -85,13 +89,20 @@ pub(crate) struct Traffic {
 /// L2 and DRAM.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    /// Sets of the first half of L2, then those of the second; or of both together.
     sets: Vec<[Way; WAYS]>,
+    /// Halves that keep lines of their own: 2 where each half has a copy of what its SMs read, else 1.
+    copies: usize,
+    /// Ways of a set for lines that are to be evicted first.
+    first_ways: usize,
     /// The request of each GPC for each line that later ones may join.
     reads: Vec<Joinable>,
     gpcs: usize,
     clock: u32,
     /// The halves of L2, and DRAM.
     l2: [Rate; 2],
+    /// From the other half to the first one, and to the second.
+    links: [Rate; 2],
     crossbar: Rate,
     writes: Rate,
     /// Rows outside of tensors, and the SMs that have asked for one.
@@ -128,18 +139,22 @@ impl Memory {
         let channels = chip.dram_channels.value.max(1.0);
         let channel = chip.dram_rate.value * 1000.0 / chip.clock.value / channels;
         let lines = (chip.l2_bytes.value as u64 / LINE).max(WAYS as u64);
-        let sets = lines / WAYS as u64;
+        let copies = if chip.l2_copies.value >= 2.0 { 2 } else { 1 };
+        let sets = lines / WAYS as u64 / copies * copies;
         // Clocks of SMs in a clock of theirs when the numbers were read.
         let scale = chip.clock.value / chip.memory_clock.value;
         let own = chip.l2_latency_sm.value.min(chip.l2_latency.value);
-        let empty = Way { line: 0, ready: 0.0, used: 0 };
+        let empty = Way { line: 0, ready: 0.0, used: 0, first: false };
         let gpcs = gpcs(chip);
         Memory {
             sets: vec![[empty; WAYS]; sets as usize],
             reads: vec![Joinable::default(); sets as usize * WAYS * gpcs],
+            copies: copies as usize,
+            first_ways: ((chip.l2_evict_first.value * WAYS as f64).round() as usize).clamp(1, WAYS),
             gpcs,
             clock: 0,
             l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0 / scale)),
+            links: [0, 1].map(|_| Rate::new(chip.l2_cross_rate.value / scale)),
             crossbar: Rate::new(chip.crossbar_rate.value / scale),
             writes: Rate::new(chip.l2_write_rate.value / scale),
             outside: Rate::new(chip.tma_outside_rate.value / scale),
@@ -159,11 +174,6 @@ impl Memory {
         }
     }
 
-    /// The half of L2 that holds a line.
-    fn half(line: u64) -> usize {
-        (hash(line) & 1) as usize
-    }
-
     /// The DRAM channel of a run of lines. Addresses are spread so that no stride uses one channel alone.
     fn channel(&self, run: u64) -> usize {
         // The halves of L2 take other bits of the hash.
@@ -171,10 +181,14 @@ impl Memory {
         ((h * self.channels.len() as u128) >> 64) as usize
     }
 
-    /// What a line of a channel takes longer for an SM in `half`. The first half of the channels is beside the first half of L2.
+    /// The half of L2 beside a channel: the first half of the channels is beside the first one.
+    fn beside(&self, channel: usize) -> usize {
+        usize::from(2 * channel >= self.channels.len())
+    }
+
+    /// What a line of a channel takes longer for an SM in `half`.
     fn far_of(&self, channel: usize, half: usize) -> f64 {
-        let beside = (2 * channel >= self.channels.len()) == (half == 1);
-        if beside { 0.0 } else { self.dram_far }
+        if self.beside(channel) == half { 0.0 } else { self.dram_far }
     }
 
     /// Clocks from `now` until the bank that holds a run of lines has been refreshed: 0 if it is not being refreshed. Banks are
@@ -191,96 +205,150 @@ impl Memory {
     /// Marks lines as present in L2 at the start.
     pub fn warm(&mut self, address: u64, bytes: u64) {
         for line in address / LINE..(address + bytes).div_ceil(LINE) {
-            self.find(line, hash(line)).0.ready = 0.0;
+            for copy in 0..self.copies {
+                self.find(line, hash(line), copy, false).0.ready = 0.0;
+            }
         }
     }
 
-    /// Finds a line by its number and hash, or replaces the least recently used one. Returns it, its place in `reads`, and whether it
-    /// is new.
-    fn find(&mut self, line: u64, h: u64) -> (&mut Way, usize, bool) {
-        self.clock = self.clock.wrapping_add(1);
-        let clock = self.clock;
+    /// The two sets of a copy that a line may be in, by the line's hash.
+    fn sets_of(&self, h: u64, copy: usize) -> [usize; 2] {
         // The high half of a product picks a set without a division.
-        let sets = self.sets.len() as u128;
-        let choice = [h, h.rotate_left(32)].map(|h| ((u128::from(h) * sets) >> 64) as usize);
-        // The set with more empty places takes a new line; without any, the line goes that was used longest ago.
-        let (mut oldest, mut most, mut found) = ((choice[0], 0), 0, None);
-        for c in choice {
+        let sets = (self.sets.len() / self.copies) as u128;
+        [h, h.rotate_left(32)].map(|h| copy * sets as usize + ((u128::from(h) * sets) >> 64) as usize)
+    }
+
+    /// The set and the way that a new line gets. The set with more empty ways takes it. Without any, a line goes that is to be evicted
+    /// first, else the one that was used longest ago. A line that is itself to be evicted first gets a way of its own only while the
+    /// set has few of them.
+    fn place(&self, choice: [usize; 2], first: bool) -> (usize, usize) {
+        let firsts = |set: usize| self.sets[set].iter().filter(|w| w.first).count();
+        let among_firsts = first && choice.iter().all(|&set| firsts(set) >= self.first_ways);
+        let (mut best, mut most) = ((choice[0], 0), 0);
+        for set in choice {
+            if first && !among_firsts && firsts(set) >= self.first_ways {
+                continue;
+            }
             let (mut empty, mut age, mut at) = (0, 0, 0);
-            for (i, w) in self.sets[c].iter().enumerate() {
-                if w.line == line + 1 {
-                    found = Some((c, i));
-                    break;
+            for (i, w) in self.sets[set].iter().enumerate() {
+                if among_firsts && !w.first {
+                    continue;
                 }
-                let a = if w.line == 0 { u64::from(u32::MAX) } else { u64::from(clock.wrapping_sub(w.used)) };
+                let a = match (w.line, w.first) {
+                    (0, _) => 1 << 34,
+                    (_, true) => (1 << 33) + u64::from(self.clock.wrapping_sub(w.used)),
+                    (_, false) => u64::from(self.clock.wrapping_sub(w.used)),
+                };
                 empty += u64::from(w.line == 0);
                 if a > age {
                     (age, at) = (a, i);
                 }
             }
-            if found.is_some() {
-                break;
-            }
             if age + empty > most {
-                (oldest, most) = ((c, at), age + empty);
+                (best, most) = ((set, at), age + empty);
             }
         }
-        let (set, way) = found.unwrap_or(oldest);
+        best
+    }
+
+    /// Finds a line in a copy by its number and hash, or gives it a place there. Returns it, its place in `reads`, and whether it is new.
+    fn find(&mut self, line: u64, h: u64, copy: usize, first: bool) -> (&mut Way, usize, bool) {
+        self.clock = self.clock.wrapping_add(1);
+        let choice = self.sets_of(h, copy);
+        let found = choice.into_iter().find_map(|set| {
+            let way = self.sets[set].iter().position(|w| w.line == line + 1)?;
+            Some((set, way))
+        });
+        let (set, way) = found.unwrap_or_else(|| self.place(choice, first));
         let reads = (set * WAYS + way) * self.gpcs;
         let place = &mut self.sets[set][way];
         if found.is_none() {
-            *place = Way { line: line + 1, ready: 0.0, used: clock };
+            *place = Way { line: line + 1, ready: 0.0, used: self.clock, first };
             self.reads[reads..reads + self.gpcs].fill(Joinable::default());
         }
-        place.used = clock;
+        (place.used, place.first) = (self.clock, first);
         (place, reads, found.is_none())
     }
 
-    /// A read of `bytes` of a line by an SM at `place`, requested at `now`.
-    pub fn read(&mut self, line: u64, bytes: f64, now: f64, place: Place) -> Read {
+    /// When a line from DRAM is there for SMs beside it, and how long it waits for other lines.
+    fn fetch(&mut self, line: u64, now: f64) -> (f64, f64) {
+        let run = line / self.interleave;
+        let at = self.channel(run);
+        let channel = &mut self.channels[at];
+        let served = channel.take(now, LINE as f64);
+        // The latency is that of a line that nobody is in the way of.
+        let from = served - channel.alone(LINE as f64);
+        self.traffic.dram_bytes += LINE as f64;
+        (from + self.refreshed(run, from) + self.dram, (from - now).max(0.0))
+    }
+
+    /// A line that a half of L2 lacks. A line belongs to the half beside its DRAM, which keeps it too: from there it crosses to the other
+    /// one. Returns as `fetch`, and where the line was.
+    fn bring(&mut self, line: u64, h: u64, half: usize, first: bool, now: f64) -> (f64, f64, Source) {
+        let home = self.beside(self.channel(line / self.interleave));
+        if home == half {
+            let (ready, waited) = self.fetch(line, now);
+            return (ready, waited, Source::Dram);
+        }
+        self.traffic.crossed += LINE as f64;
+        let link = &mut self.links[half];
+        let crosses = (link.take(now, LINE as f64) - link.alone(LINE as f64) - now).max(0.0);
+        let (way, _, new) = self.find(line, h, home, first);
+        let there = way.ready;
+        let (ready, waited, source) = match new {
+            true => {
+                let (ready, waited) = self.fetch(line, now);
+                self.find(line, h, home, first).0.ready = ready;
+                (ready + self.dram_far, waited, Source::Dram)
+            }
+            false if there > now => (there + self.dram_far, 0.0, Source::Shared),
+            false => (now + self.far, 0.0, Source::L2),
+        };
+        (ready + crosses, waited + crosses, source)
+    }
+
+    /// A read of `bytes` of a line by an SM at `place`, requested at `now`. `first` asks L2 to evict the line first.
+    pub fn read(&mut self, line: u64, bytes: f64, now: f64, place: Place, first: bool) -> Read {
         let h = hash(line);
-        let home = (h & 1) as usize;
         let half = place.half;
-        let far = if home == half { 0.0 } else { self.far };
-        let mut queued = 0.0;
-        let (way, reads, new) = self.find(line, h);
-        let mut ready = way.ready;
+        let shared = self.copies == 1;
+        let copy = if shared { 0 } else { half };
+        let (way, reads, new) = self.find(line, h, copy, first);
+        let there = way.ready;
         // Requests for parts of lines join only earlier ones that are closer than SMs of a kernel stay to each other.
         let whole = bytes >= LINE as f64;
         let joined = self.reads[reads + place.gpc];
         let merged = whole && now <= f64::from(joined.until) && joined.until > 0.0;
-        let source = if new {
-            let run = line / self.interleave;
-            let at = self.channel(run);
-            let channel = &mut self.channels[at];
-            let served = channel.take(now, LINE as f64);
-            let alone = channel.alone(LINE as f64);
-            queued = (served - now - alone).max(0.0);
-            // The latency is that of a line that nobody is in the way of.
-            let from = served - alone;
-            ready = from + self.refreshed(run, from) + self.dram;
-            self.find(line, h).0.ready = ready;
-            self.traffic.dram_bytes += LINE as f64;
-            ready += self.far_of(at, half);
-            Source::Dram
-        } else if ready > now {
-            ready += self.far_of(self.channel(line / self.interleave), half);
-            Source::Shared
-        } else {
-            ready = now;
-            Source::L2
+        // Where the halves share their lines, one of them answers, and SMs of the other wait longer.
+        let slices = if shared { (h & 1) as usize } else { half };
+        let far = if slices == half { 0.0 } else { self.far };
+        let late = if shared { self.far_of(self.channel(line / self.interleave), half) } else { 0.0 };
+        let (ready, mut queued, source) = match new {
+            true => {
+                let (ready, waited, source) = match shared {
+                    true => {
+                        let (ready, waited) = self.fetch(line, now);
+                        (ready, waited, Source::Dram)
+                    }
+                    false => self.bring(line, h, half, first, now),
+                };
+                self.find(line, h, copy, first).0.ready = ready;
+                (ready + late, waited, source)
+            }
+            false if there > now => (there + late, 0.0, Source::Shared),
+            false => (now, 0.0, Source::L2),
         };
         let from = ready.max(now);
         let crossed = self.crossbar.take(from, bytes);
         let served = match merged {
             true => crossed.max(f64::from(joined.served)),
-            false => crossed.max(self.l2[home].take(from, bytes)),
+            false => crossed.max(self.l2[slices].take(from, bytes)),
         };
         if whole && !merged {
             let until = served.min(now + self.merge) as f32;
             self.reads[reads + place.gpc] = Joinable { until, served: served as f32 };
         }
-        queued += (served - from - self.l2[home].alone(bytes)).max(0.0);
+        queued += (served - from - self.l2[slices].alone(bytes)).max(0.0);
         let t = &mut self.traffic;
         t.requests += 1;
         t.l2_bytes += if merged { 0.0 } else { bytes };
@@ -311,7 +379,9 @@ impl Memory {
         let served = self.writes.take(now, bytes);
         self.traffic.l2_bytes += bytes;
         self.traffic.written += bytes;
-        let (way, _, new) = self.find(line, hash(line));
+        let h = hash(line);
+        let copy = if self.copies == 2 { self.beside(self.channel(line / self.interleave)) } else { 0 };
+        let (way, _, new) = self.find(line, h, copy, false);
         if new {
             way.ready = served;
         }
@@ -320,125 +390,15 @@ impl Memory {
 
     /// An atomic operation; returns when the line is available for it.
     pub fn update(&mut self, line: u64, now: f64) -> f64 {
-        let place = Place { half: Self::half(line), gpc: 0 };
-        self.read(line, 32.0, now, place).at - self.latency
+        let half = match self.copies {
+            2 => self.beside(self.channel(line / self.interleave)),
+            _ => (hash(line) & 1) as usize,
+        };
+        let place = Place { half, gpc: 0 };
+        self.read(line, 32.0, now, place, false).at - self.latency
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn memory() -> Memory {
-        Memory::new(&Chip::named("b200").unwrap())
-    }
-
-    const FIRST: Place = Place { half: 0, gpc: 0 };
-
-    /// An SM beside the half of L2 that has a line.
-    fn near(line: u64) -> Place {
-        Place { half: Memory::half(line), gpc: 0 }
-    }
-
-    /// Whether L2 serves a read of its own for an SM of this GPC, and when the read's bytes leave.
-    fn served(m: &mut Memory, line: u64, now: f64, gpc: usize, bytes: f64) -> (bool, f64) {
-        let before = m.traffic.l2_bytes;
-        let read = m.read(line, bytes, now, Place { half: 0, gpc });
-        (m.traffic.l2_bytes > before, read.at)
-    }
-
-    #[test]
-    fn sms_of_a_gpc_are_served_once_while_the_first_of_them_waits() {
-        let mut m = memory();
-        m.warm(0, 1024 * LINE);
-        let lines: Vec<u64> = (0..1024).filter(|&line| Memory::half(line) == 0).collect();
-        let (&line, others) = lines.split_last().unwrap();
-        // L2 is idle, and the first request waits for nothing.
-        assert!(served(&mut m, line, 1e4, 0, 128.0).0 && served(&mut m, line, 1e4 + 40.0, 0, 128.0).0);
-        for line in others {
-            m.read(*line, 128.0, 2e4, FIRST);
-        }
-        let (first, at) = served(&mut m, line, 2e4, 0, 128.0);
-        let (second, joined) = served(&mut m, line, 2e4 + 1.0, 0, 128.0);
-        assert!(first && !second && joined >= at, "{at} {joined}");
-        // Another GPC, a part of the line, and a request that is too late.
-        assert!(served(&mut m, line, 2e4 + 1.0, 1, 128.0).0);
-        assert!(served(&mut m, line, 2e4 + 1.0, 0, 64.0).0);
-        assert!(served(&mut m, line, 2e4 + 2000.0, 0, 128.0).0);
-    }
-
-    #[test]
-    fn a_second_read_hits_and_one_under_way_is_shared() {
-        let mut m = memory();
-        let place = near(5);
-        let first = m.read(5, 128.0, 0.0, place);
-        assert_eq!(first.source, Source::Dram);
-        let merged = m.read(5, 128.0, 1.0, place);
-        assert_eq!(merged.source, Source::Shared);
-        assert!((merged.at - first.at).abs() < 32.0);
-        let hit = m.read(5, 128.0, 1e5, place);
-        assert_eq!(hit.source, Source::L2);
-        assert!(hit.at < 1e5 + m.latency + 32.0);
-        assert!(first.at - 0.0 > hit.at - 1e5 + m.dram - 32.0);
-    }
-
-    #[test]
-    fn lines_of_the_other_half_and_of_banks_that_are_refreshed_take_longer() {
-        let chip = Chip::named("h200").unwrap();
-        let mut m = Memory::new(&chip);
-        let (far, refresh) = (chip.dram_far.value, chip.dram_refresh.value);
-        // Each in a run of its own, and after the one before.
-        let lines = 4000u64;
-        let took: Vec<f64> = (0..lines)
-            .map(|l| {
-                let now = l as f64 * 1777.0;
-                let line = l * m.interleave;
-                m.read(line, 128.0, now, near(line)).at - now
-            })
-            .collect();
-        let least = took.iter().copied().fold(f64::MAX, f64::min);
-        let share = |from: f64, to: f64| {
-            took.iter().filter(|&&t| t - least >= from && t - least < to).count() as f64 / lines as f64
-        };
-        assert!((0.43..0.5).contains(&share(0.0, 1.0)), "near: {}", share(0.0, 1.0));
-        assert!((0.43..0.5).contains(&share(far - 1.0, far + 1.0)), "far: {}", share(far - 1.0, far + 1.0));
-        let waits = 1.0 - share(0.0, 1.0) - share(far - 1.0, far + 1.0);
-        let expected = refresh / chip.dram_refresh_interval.value;
-        assert!((waits / expected - 1.0).abs() < 0.2, "{waits} wait for a refresh, {expected} expected");
-        assert!(share(far + refresh + 1.0, f64::MAX) == 0.0);
-    }
-
-    #[test]
-    fn bytes_beyond_the_rate_queue() {
-        let mut m = memory();
-        let n = 10_000u64;
-        let rate = 7270.0 * 1000.0 / 1965.0;
-        let last = (0..n).map(|l| m.read(l, 128.0, 0.0, FIRST).at).fold(0.0, f64::max);
-        let bound = (n * LINE) as f64 / rate;
-        // The channel with the most of 2,500 runs of lines has twice its share of them.
-        assert!(last > bound && last < bound * 2.2 + m.dram + m.latency + m.far + 100.0, "{last} {bound}");
-    }
-
-    #[test]
-    fn runs_of_lines_share_a_channel_and_all_channels_have_their_part() {
-        let m = memory();
-        let run = m.interleave;
-        let mut lines = vec![0u64; m.channels.len()];
-        for line in 0..run * 64 * lines.len() as u64 {
-            lines[m.channel(line / m.interleave)] += 1;
-        }
-        assert!(lines.iter().all(|n| n % run == 0), "{lines:?}");
-        assert!(lines.iter().all(|n| (32 * run..112 * run).contains(n)), "{lines:?}");
-    }
-
-    #[test]
-    fn what_does_not_fit_is_read_again() {
-        let mut m = memory();
-        let lines = 4 * m.sets.len() as u64 * WAYS as u64;
-        for l in 0..lines {
-            m.read(l, 128.0, l as f64, FIRST);
-        }
-        assert_eq!(m.read(0, 128.0, 1e9, FIRST).source, Source::Dram);
-        assert_eq!(m.read(lines - 1, 128.0, 2e9, FIRST).source, Source::L2);
-    }
-}
+#[path = "memory_tests.rs"]
+mod tests;

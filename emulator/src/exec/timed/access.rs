@@ -109,7 +109,7 @@ impl<'r> World<'r> {
                 } else if !strong && unit.l1_holds(line) {
                     later(request + self.chip.l1_latency.value, Cause::GlobalMemory);
                 } else {
-                    let read = self.memory.read(line, bytes, request, unit.place);
+                    let read = self.memory.read(line, bytes, request, unit.place, false);
                     let unit = &mut self.sms[sm];
                     later(unit.port_in.take(read.at, bytes), Cause::GlobalMemory);
                 }

@@ -46,8 +46,10 @@ pub(super) struct Load {
     sm: usize,
     /// SMs whose shared memory it fills.
     to: Vec<usize>,
-    /// The pieces that it reads, and the next one.
+    /// The pieces that it reads, and whether L2 is to evict them first.
     pieces: Vec<Piece>,
+    evicted_first: bool,
+    /// The next piece.
     next: usize,
     /// When the TMA starts on it, and when a warp issued it.
     start: Moment,
@@ -138,7 +140,7 @@ impl<'r> World<'r> {
             let lent = Copy::SmallArrive { mbar: (0, 0), group: 0 };
             let copy = std::mem::replace(&mut t.cluster.queue[i].copy, lent);
             match &copy {
-                Copy::TensorLoad { map, coords, pixels, to } => {
+                Copy::TensorLoad { map, coords, pixels, to, first } => {
                     next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
                     let (list, rows) = match pixels {
                         None => pieces(map, coords, false),
@@ -151,14 +153,14 @@ impl<'r> World<'r> {
                     };
                     let to: Vec<usize> = to.iter().map(|((cta, _), _)| t.ctas[*cta].sm).collect();
                     let map = Some(map.global_address);
-                    self.load(k, t, c, to, (list, rows), map, next, sequence, line);
+                    self.load(k, t, c, to, (list, rows, *first), map, next, sequence, line);
                 }
-                Copy::BulkLoad { src, bytes, to } => {
+                Copy::BulkLoad { src, bytes, to, first } => {
                     next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
                     let list = vec![Piece::global(*src, u64::from(*bytes))];
                     let rows = (f64::from(*bytes) / 128.0).max(1.0);
                     let to: Vec<usize> = to.iter().map(|((cta, _), _)| t.ctas[*cta].sm).collect();
-                    self.load(k, t, c, to, (list, rows), None, next, sequence, line);
+                    self.load(k, t, c, to, (list, rows, *first), None, next, sequence, line);
                 }
                 Copy::Store { from, to, .. } => {
                     next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
@@ -189,7 +191,7 @@ impl<'r> World<'r> {
                     unit.lsu =
                         unit.lsu.max(at.time) + if first { 1.0 } else { f64::from(*bytes) / LINE as f64 };
                     let request = unit.lsu;
-                    let read = self.memory.read(src / LINE, f64::from(*bytes), request, unit.place);
+                    let read = self.memory.read(src / LINE, f64::from(*bytes), request, unit.place, false);
                     let unit = &mut self.sms[sm];
                     let entered = unit.port_in.take(read.at, f64::from(*bytes));
                     small_done = small_done.max(at.until(entered + 20.0, Cause::GlobalMemory));
@@ -259,7 +261,7 @@ impl<'r> World<'r> {
         t: &mut Timed<'r>,
         c: usize,
         to: Vec<usize>,
-        (pieces, rows): (Vec<Piece>, f64),
+        (pieces, rows, evicted_first): (Vec<Piece>, f64, bool),
         map: Option<u64>,
         issued: Moment,
         sequence: u64,
@@ -288,6 +290,7 @@ impl<'r> World<'r> {
             sm,
             to,
             pieces,
+            evicted_first,
             next: 0,
             start,
             issued: issued.time,
@@ -326,7 +329,9 @@ impl<'r> World<'r> {
             }
             let bytes = p.next();
             let read = match p.global {
-                Some(address) => self.memory.read(address / LINE, bytes as f64, request, place),
+                Some(address) => {
+                    self.memory.read(address / LINE, bytes as f64, request, place, load.evicted_first)
+                }
                 None => self.memory.outside(load.sm, bytes as f64, request),
             };
             let unit = &mut self.sms[load.sm];

@@ -34,6 +34,10 @@ impl World<'_> {
             Share { name: "shared memory", used: sum(|u| u.smem) / all },
             Share { name: "issue slots", used: sum(|u| u.slots) / (4.0 * all) },
             Share { name: "L2", used: traffic.l2_bytes / (clocks.max(1.0) * chip.l2_rate.value / scale) },
+            Share {
+                name: "link of L2's halves",
+                used: traffic.crossed / (clocks.max(1.0) * 2.0 * chip.l2_cross_rate.value / scale),
+            },
             Share { name: "DRAM", used: traffic.dram_bytes / (clocks.max(1.0) * ns * chip.dram_rate.value) },
         ];
         Prediction {

@@ -316,6 +316,8 @@ pub(crate) struct NaturalBlock {
 pub(crate) struct DecodePair {
     /// The register of their scale factor.
     pub scale: String,
+    /// In natural order, the word that the thread takes a byte of.
+    pub word: String,
     /// The word that holds their codes.
     pub codes: String,
     /// Whether exponents and mantissas are shifted right to their places, and by how much; and signs left to theirs.
@@ -480,14 +482,6 @@ impl DecodeView {
     }
 }
 
-impl DecodeGroup {
-    /// Pairs, and the words of codes that a thread takes them from.
-    pub fn taken(&self) -> impl Iterator<Item = (&DecodePair, String)> {
-        // Words 0 to 7 are of the first row, the others of the second.
-        self.pairs.iter().zip(0..).map(|(pair, i)| (pair, format!("%codes{}", 8 * (i % 2) + i / 2)))
-    }
-}
-
 impl OrderView {
     fn new(p: &Plan, warpgroups: &Wgmma, place: u32) -> Self {
         let (passes, rows) = ordering_passes(p.smem.a_bytes / 2, p.decodes_a());
@@ -539,6 +533,7 @@ fn pair(words: &str, product: u32, j: u32, row: u32, place: u32) -> DecodePair {
     let in_byte = from % 8;
     DecodePair {
         scale: format!("%scale{row}"),
+        word: String::new(),
         codes: format!("{words}{word}"),
         magnitudes_right: from > place,
         magnitude_shift: from.abs_diff(place),
@@ -557,7 +552,12 @@ fn pair(words: &str, product: u32, j: u32, row: u32, place: u32) -> DecodePair {
 fn natural_pair(set: u32, j: u32, row: u32, place: u32, powers: bool) -> DecodePair {
     // Two words are of one block of 16.
     let block = if powers { j / 4 } else { j / 2 };
+    let paired = format!("{PAIRED}{}", (2 * j + row) % 4);
     DecodePair {
+        // Words 0 to 7 are of the first row, the others of the second.
+        word: format!("%codes{}", 8 * row + j),
+        codes: paired.clone(),
+        lower: paired,
         scale: format!("%scale{}", 4 * row + block),
         to: decoded(set, 2 * j + row),
         ..pair(PAIRED, set, 0, 0, place)
