@@ -34,14 +34,14 @@ fn each_prediction_is_of_a_row_as_it_was_measured() {
 /// Sets with the rank correlation that theirs may not fall under, and the mean error that it may not exceed.
 const BARS: [(&str, f64, f64); 14] = [
     ("h200_drawn", 0.98, 0.065),
-    ("h200_drawn_blocks", 0.97, 0.085),
-    ("h200_auto", 0.98, 0.055),
-    ("h200_few_rows", 0.98, 0.03),
+    ("h200_drawn_blocks", 0.97, 0.08),
+    ("h200_auto", 0.98, 0.05),
+    ("h200_few_rows", 0.98, 0.02),
     ("h200_last_rows", 0.97, 0.05),
-    ("h200_knobs_decode", 0.78, 0.055),
-    // What offset the error of `stream_k` is gone (decision 0240).
-    ("h200_knobs_prefill", 0.94, 0.095),
-    ("h200_knobs_prefill_e4m3", 0.75, 0.1),
+    // Most of them take 60 to 62 us.
+    ("h200_knobs_decode", 0.6, 0.035),
+    ("h200_knobs_prefill", 0.96, 0.08),
+    ("h200_knobs_prefill_e4m3", 0.9, 0.075),
     ("b200_bf16_ladder", 0.97, 0.11),
     ("b200_bf16_ladder_warm", 0.95, 0.08),
     ("b200_nvfp4_dual", 0.8, 0.03),

@@ -196,7 +196,7 @@ chip! {
     l2_copies: "copies",
     /// The part of L2 that lines read with `evict_first` fill.
     l2_evict_first: "1",
-    /// Rate at which lines cross from one half of L2 to the other, in each direction. Of no effect with one copy.
+    /// Rate at which lines cross from one half of L2 to the other, in each direction, where each has copies.
     l2_cross_rate: "bytes/clk",
     /// Rate at which L2 delivers to all SMs together.
     l2_rate: "bytes/clk",

@@ -202,11 +202,15 @@ impl Memory {
         (self.refresh - since).max(0.0)
     }
 
-    /// Marks lines as present in L2 at the start.
+    /// Marks lines as present in L2 at the start, as far as there is room.
     pub fn warm(&mut self, address: u64, bytes: u64) {
         for line in address / LINE..(address + bytes).div_ceil(LINE) {
+            let h = hash(line);
             for copy in 0..self.copies {
-                self.find(line, hash(line), copy, false).0.ready = 0.0;
+                let (set, way) = self.place(self.sets_of(h, copy), false);
+                if self.sets[set][way].line == 0 || self.ready(line, h, copy).is_some() {
+                    self.find(line, h, copy, false).0.ready = 0.0;
+                }
             }
         }
     }
@@ -282,6 +286,12 @@ impl Memory {
         (from + self.refreshed(run, from) + self.dram, (from - now).max(0.0))
     }
 
+    /// When a copy has, or will have, a line; none if it has not asked for it.
+    fn ready(&self, line: u64, h: u64, copy: usize) -> Option<f64> {
+        let mut ways = self.sets_of(h, copy).into_iter().flat_map(|set| &self.sets[set]);
+        ways.find(|w| w.line == line + 1).map(|w| w.ready)
+    }
+
     /// A line that a half of L2 lacks. A line belongs to the half beside its DRAM, which keeps it too: from there it crosses to the other
     /// one. Returns as `fetch`, and where the line was.
     fn bring(&mut self, line: u64, h: u64, half: usize, first: bool, now: f64) -> (f64, f64, Source) {
@@ -293,16 +303,23 @@ impl Memory {
         self.traffic.crossed += LINE as f64;
         let link = &mut self.links[half];
         let crosses = (link.take(now, LINE as f64) - link.alone(LINE as f64) - now).max(0.0);
-        let (way, _, new) = self.find(line, h, home, first);
-        let there = way.ready;
-        let (ready, waited, source) = match new {
-            true => {
+        let (ready, waited, source) = match self.ready(line, h, home) {
+            None => {
                 let (ready, waited) = self.fetch(line, now);
-                self.find(line, h, home, first).0.ready = ready;
+                // What is to be evicted first passes through.
+                if !first {
+                    self.find(line, h, home, false).0.ready = ready;
+                }
                 (ready + self.dram_far, waited, Source::Dram)
             }
-            false if there > now => (there + self.dram_far, 0.0, Source::Shared),
-            false => (now + self.far, 0.0, Source::L2),
+            Some(there) => {
+                self.find(line, h, home, first);
+                if there > now {
+                    (there + self.dram_far, 0.0, Source::Shared)
+                } else {
+                    (now + self.far, 0.0, Source::L2)
+                }
+            }
         };
         (ready + crosses, waited + crosses, source)
     }
