@@ -159,7 +159,7 @@ fn rounds_of_a_ring_take_what_they_took_on_an_h200() {
 
 /// Loads that miss L2, one after the other, and how far off a prediction of their median may be.
 const MISSES: [(&str, f64); 6] = [
-    ("dram_latency", 0.07),
+    ("dram_latency", 0.06),
     ("dram_tma_latency", 0.03),
     ("dram_tma_latency_of_1_rows", 0.08),
     ("dram_tma_latency_of_16_rows", 0.08),
@@ -181,7 +181,8 @@ fn loads_that_miss_l2_take_what_they_took_on_an_h200() {
         // Lines of the other half of L2, and lines that wait for a refresh.
         let spread = ["p10_clk", "max_clk"].map(|key| number(&row[key]));
         let (low, high) = (read[read.len() / 10], read[read.len() - 1]);
-        assert!(low > 0.8 * spread[0] && low < 1.2 * spread[0], "{name}: {low} clk, measured {}", spread[0]);
+        // Some lines of a box of 16 KB always cross from the other half.
+        assert!(low > 0.8 * spread[0] && low < 1.25 * spread[0], "{name}: {low} clk, measured {}", spread[0]);
         assert!((high / spread[1] - 1.0).abs() < 0.08, "{name}: {high} clk, measured {}", spread[1]);
     }
 }
