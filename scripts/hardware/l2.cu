@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -270,7 +269,9 @@ int main(int count, char** arguments) {
     } else if (what == "kept") {
         kept();
     } else if (what == "share" && count == 3) {
-        share(arguments[2], 132);
+        int sms;
+        CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+        share(arguments[2], sms);
     } else {
         fprintf(stderr, "usage: l2 halves | kept | share FILE\n");
         return 2;

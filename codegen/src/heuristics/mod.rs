@@ -45,8 +45,8 @@ pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
 }
 
 /// Chooses L2 eviction hints. Weights get `evict_first` if each is read once: all tiles run in one wave, or decoded weights
-/// have one tile along M. Under stream-K, tiles along M read the same weights at different times, and L2 has to keep them until then
-/// (decision 0242). Under stream-K such decoded weights leave L2 to partial sums: C gets `evict_first`, and A, which all
+/// have one tile along M. Under stream-K several tiles along M read the same weights at different times, and L2 has to keep them until
+/// then (decision 0242); decoded weights with one tile along M leave L2 to partial sums: C gets `evict_first`, and A, which all
 /// tiles read, `evict_last` (1 % each at 128 tokens on an H200).
 pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
     let ctas = u64::from(draft.cluster_ctas()) * u64::from(draft.work.tiles);

@@ -186,6 +186,19 @@ impl Memory {
         usize::from(2 * channel >= self.channels.len())
     }
 
+    /// The half that a line belongs to: with copies the one beside its DRAM, else the one that answers for it.
+    fn home(&self, line: u64) -> usize {
+        match self.copies {
+            1 => (hash(line) & 1) as usize,
+            _ => self.beside(self.channel(line / self.interleave)),
+        }
+    }
+
+    /// The copy that SMs of `half` read.
+    fn copy_of(&self, half: usize) -> usize {
+        if self.copies == 1 { 0 } else { half }
+    }
+
     /// What a line of a channel takes longer for an SM in `half`.
     fn far_of(&self, channel: usize, half: usize) -> f64 {
         if self.beside(channel) == half { 0.0 } else { self.dram_far }
@@ -295,7 +308,7 @@ impl Memory {
     /// A line that a half of L2 lacks. A line belongs to the half beside its DRAM, which keeps it too: from there it crosses to the other
     /// one. Returns as `fetch`, and where the line was.
     fn bring(&mut self, line: u64, h: u64, half: usize, first: bool, now: f64) -> (f64, f64, Source) {
-        let home = self.beside(self.channel(line / self.interleave));
+        let home = self.home(line);
         if home == half {
             let (ready, waited) = self.fetch(line, now);
             return (ready, waited, Source::Dram);
@@ -329,7 +342,7 @@ impl Memory {
         let h = hash(line);
         let half = place.half;
         let shared = self.copies == 1;
-        let copy = if shared { 0 } else { half };
+        let copy = self.copy_of(half);
         let (way, reads, new) = self.find(line, h, copy, first);
         let there = way.ready;
         // Requests for parts of lines join only earlier ones that are closer than SMs of a kernel stay to each other.
@@ -337,7 +350,7 @@ impl Memory {
         let joined = self.reads[reads + place.gpc];
         let merged = whole && now <= f64::from(joined.until) && joined.until > 0.0;
         // Where the halves share their lines, one of them answers, and SMs of the other wait longer.
-        let slices = if shared { (h & 1) as usize } else { half };
+        let slices = if shared { self.home(line) } else { half };
         let far = if slices == half { 0.0 } else { self.far };
         let late = if shared { self.far_of(self.channel(line / self.interleave), half) } else { 0.0 };
         let (ready, mut queued, source) = match new {
@@ -396,9 +409,8 @@ impl Memory {
         let served = self.writes.take(now, bytes);
         self.traffic.l2_bytes += bytes;
         self.traffic.written += bytes;
-        let h = hash(line);
-        let copy = if self.copies == 2 { self.beside(self.channel(line / self.interleave)) } else { 0 };
-        let (way, _, new) = self.find(line, h, copy, false);
+        let copy = self.copy_of(self.home(line));
+        let (way, _, new) = self.find(line, hash(line), copy, false);
         if new {
             way.ready = served;
         }
@@ -407,11 +419,7 @@ impl Memory {
 
     /// An atomic operation; returns when the line is available for it.
     pub fn update(&mut self, line: u64, now: f64) -> f64 {
-        let half = match self.copies {
-            2 => self.beside(self.channel(line / self.interleave)),
-            _ => (hash(line) & 1) as usize,
-        };
-        let place = Place { half, gpc: 0 };
+        let place = Place { half: self.home(line), gpc: 0 };
         self.read(line, 32.0, now, place, false).at - self.latency
     }
 }

@@ -150,7 +150,7 @@ fn lines_cross_from_the_half_that_they_belong_to() {
         m.read(line, 128.0, 1e3 * line as f64, FIRST, false);
     }
     let dram = m.traffic.dram_bytes;
-    let foreign: Vec<u64> = (0..n).filter(|&line| m.beside(m.channel(line / m.interleave)) == 0).collect();
+    let foreign: Vec<u64> = (0..n).filter(|&line| m.home(line) == 0).collect();
     assert!((0.4..0.6).contains(&(foreign.len() as f64 / n as f64)));
     let (now, line) = (1e8, foreign[0]);
     let later = m.read(line, 128.0, now, SECOND, false);
