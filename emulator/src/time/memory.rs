@@ -5,6 +5,8 @@ use super::rate::Rate;
 
 /// Bytes of a line.
 pub(crate) const LINE: u64 = 128;
+/// Lines of a page: 4 KB. All of them belong to the half of L2 beside their DRAM.
+const PAGE: u64 = 32;
 /// Ways of a set. A line may be in either of two sets, so that few lines find both full before L2 is.
 const WAYS: usize = 8;
 
@@ -28,6 +30,8 @@ struct Way {
     used: u32,
     /// Whether its last reader asked L2 to evict it first.
     first: bool,
+    /// Whether DRAM lacks what was written to it.
+    written: bool,
 }
 
 /// Where an SM is.
@@ -78,6 +82,8 @@ pub(crate) struct Read {
 pub(crate) struct Traffic {
     pub l2_bytes: f64,
     pub dram_bytes: f64,
+    /// Bytes of written lines that others took the place of.
+    pub written_back: f64,
     /// Bytes of lines that crossed from one half of L2 to the other.
     pub crossed: f64,
     pub written: f64,
@@ -144,7 +150,7 @@ impl Memory {
         // Clocks of SMs in a clock of theirs when the numbers were read.
         let scale = chip.clock.value / chip.memory_clock.value;
         let own = chip.l2_latency_sm.value.min(chip.l2_latency.value);
-        let empty = Way { line: 0, ready: 0.0, used: 0, first: false };
+        let empty = Way { line: 0, ready: 0.0, used: 0, first: false, written: false };
         let gpcs = gpcs(chip);
         Memory {
             sets: vec![[empty; WAYS]; sets as usize],
@@ -174,14 +180,21 @@ impl Memory {
         }
     }
 
-    /// The DRAM channel of a run of lines. Addresses are spread so that no stride uses one channel alone.
+    /// The DRAM channel of a run of lines. The first half of the channels is beside the first half of L2. A page belongs to one half,
+    /// and of two pages one to each. Within a half addresses are spread so that no stride uses one channel alone.
     fn channel(&self, run: u64) -> usize {
-        // The halves of L2 take other bits of the hash.
-        let h = u128::from(hash(run).rotate_left(24));
-        ((h * self.channels.len() as u128) >> 64) as usize
+        let half = self.channels.len() / 2;
+        let page = run * self.interleave / PAGE;
+        let beside = (page ^ hash(page / 2).rotate_left(24)) & 1;
+        // The sets of L2 take other bits of the hash.
+        let h = u128::from(hash(run).rotate_left(14));
+        match half {
+            0 => 0,
+            _ => beside as usize * half + ((h * half as u128) >> 64) as usize,
+        }
     }
 
-    /// The half of L2 beside a channel: the first half of the channels is beside the first one.
+    /// The half of L2 beside a channel.
     fn beside(&self, channel: usize) -> usize {
         usize::from(2 * channel >= self.channels.len())
     }
@@ -222,7 +235,7 @@ impl Memory {
             for copy in 0..self.copies {
                 let (set, way) = self.place(self.sets_of(h, copy), false);
                 if self.sets[set][way].line == 0 || self.ready(line, h, copy).is_some() {
-                    self.find(line, h, copy, false).0.ready = 0.0;
+                    self.find(line, h, copy, false, 0.0).0.ready = 0.0;
                 }
             }
         }
@@ -268,8 +281,9 @@ impl Memory {
         best
     }
 
-    /// Finds a line in a copy by its number and hash, or gives it a place there. Returns it, its place in `reads`, and whether it is new.
-    fn find(&mut self, line: u64, h: u64, copy: usize, first: bool) -> (&mut Way, usize, bool) {
+    /// Finds a line in a copy by its number and hash, or gives it a place there at `now`. Returns it, its place in `reads`, and whether
+    /// it is new.
+    fn find(&mut self, line: u64, h: u64, copy: usize, first: bool, now: f64) -> (&mut Way, usize, bool) {
         self.clock = self.clock.wrapping_add(1);
         let choice = self.sets_of(h, copy);
         let found = choice.into_iter().find_map(|set| {
@@ -278,9 +292,15 @@ impl Memory {
         });
         let (set, way) = found.unwrap_or_else(|| self.place(choice, first));
         let reads = (set * WAYS + way) * self.gpcs;
+        let before = self.sets[set][way];
+        if found.is_none() && before.written {
+            let channel = self.channel((before.line - 1) / self.interleave);
+            self.channels[channel].take(now, LINE as f64);
+            self.traffic.written_back += LINE as f64;
+        }
         let place = &mut self.sets[set][way];
         if found.is_none() {
-            *place = Way { line: line + 1, ready: 0.0, used: self.clock, first };
+            *place = Way { line: line + 1, ready: 0.0, used: self.clock, first, written: false };
             self.reads[reads..reads + self.gpcs].fill(Joinable::default());
         }
         (place.used, place.first) = (self.clock, first);
@@ -314,27 +334,28 @@ impl Memory {
             return (ready, waited, Source::Dram);
         }
         self.traffic.crossed += LINE as f64;
-        let link = &mut self.links[half];
-        let crosses = (link.take(now, LINE as f64) - link.alone(LINE as f64) - now).max(0.0);
-        let (ready, waited, source) = match self.ready(line, h, home) {
+        // When the other half has the line, when it would be here without others on the link, and how long it waited for DRAM.
+        let (there, alone, waited, source) = match self.ready(line, h, home) {
             None => {
                 let (ready, waited) = self.fetch(line, now);
                 // What is to be evicted first passes through.
                 if !first {
-                    self.find(line, h, home, false).0.ready = ready;
+                    self.find(line, h, home, false, now).0.ready = ready;
                 }
-                (ready + self.dram_far, waited, Source::Dram)
+                (ready, ready + self.dram_far, waited, Source::Dram)
             }
             Some(there) => {
-                self.find(line, h, home, first);
+                self.find(line, h, home, first, now);
                 if there > now {
-                    (there + self.dram_far, 0.0, Source::Shared)
+                    (there, there + self.dram_far, 0.0, Source::Shared)
                 } else {
-                    (now + self.far, 0.0, Source::L2)
+                    (now, now + self.far, 0.0, Source::L2)
                 }
             }
         };
-        (ready + crosses, waited + crosses, source)
+        let link = &mut self.links[half];
+        let crosses = (link.take(there, LINE as f64) - link.alone(LINE as f64) - there).max(0.0);
+        (alone + crosses, waited + crosses, source)
     }
 
     /// A read of `bytes` of a line by an SM at `place`, requested at `now`. `first` asks L2 to evict the line first.
@@ -343,7 +364,7 @@ impl Memory {
         let half = place.half;
         let shared = self.copies == 1;
         let copy = self.copy_of(half);
-        let (way, reads, new) = self.find(line, h, copy, first);
+        let (way, reads, new) = self.find(line, h, copy, first, now);
         let there = way.ready;
         // Requests for parts of lines join only earlier ones that are closer than SMs of a kernel stay to each other.
         let whole = bytes >= LINE as f64;
@@ -362,7 +383,7 @@ impl Memory {
                     }
                     false => self.bring(line, h, half, first, now),
                 };
-                self.find(line, h, copy, first).0.ready = ready;
+                self.find(line, h, copy, first, now).0.ready = ready;
                 (ready + late, waited, source)
             }
             false if there > now => (there + late, 0.0, Source::Shared),
@@ -404,13 +425,14 @@ impl Memory {
         Read { at: served + self.latency, source: Source::L2, queued, latency: self.latency }
     }
 
-    /// A write of `bytes` of a line; returns when L2 has accepted it.
+    /// A write of `bytes` of a line; returns when L2 has accepted it. DRAM gets the line when another one takes its place.
     pub fn write(&mut self, line: u64, bytes: f64, now: f64) -> f64 {
         let served = self.writes.take(now, bytes);
         self.traffic.l2_bytes += bytes;
         self.traffic.written += bytes;
         let copy = self.copy_of(self.home(line));
-        let (way, _, new) = self.find(line, hash(line), copy, false);
+        let (way, _, new) = self.find(line, hash(line), copy, false, now);
+        way.written = true;
         if new {
             way.ready = served;
         }

@@ -38,7 +38,11 @@ impl World<'_> {
                 name: "link of L2's halves",
                 used: traffic.crossed / (clocks.max(1.0) * 2.0 * chip.l2_cross_rate.value / scale),
             },
-            Share { name: "DRAM", used: traffic.dram_bytes / (clocks.max(1.0) * ns * chip.dram_rate.value) },
+            Share {
+                name: "DRAM",
+                used: (traffic.dram_bytes + traffic.written_back)
+                    / (clocks.max(1.0) * ns * chip.dram_rate.value),
+            },
         ];
         Prediction {
             chip: chip.name.clone(),
