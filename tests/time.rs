@@ -133,7 +133,7 @@ const RINGS: [(&str, f64); 12] = [
     ("ring_2_n192_columns_2_stages_tiles", 0.05),
     ("ring_2_n256_2_stages_tiles", 0.05),
     ("ring_2_n256_3_stages_tiles", 0.05),
-    ("ring_2_n128_3_stages_all", 0.1),
+    ("ring_2_n128_3_stages_all", 0.115),
 ];
 
 /// A probe of a name without the launches that empty L2, as a simulation starts with L2 empty; and whether it has such launches.
@@ -350,7 +350,7 @@ const STREAMS: [(&str, f64); 11] = [
     ("dram_load_16_kb_by_16", 0.03),
     ("dram_load_32_kb_by_16", 0.04),
     ("dram_load_64_kb_by_16", 0.09),
-    ("dram_load_16_kb", 0.05),
+    ("dram_load_16_kb", 0.06),
     ("dram_load_32_kb", 0.05),
     ("dram_load_64_kb", 0.04),
     ("dram_load_rows_32_kb", 0.08),

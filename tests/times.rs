@@ -42,12 +42,12 @@ const BARS: [(&str, f64, f64); 14] = [
     ("h200_knobs_decode", 0.7, 0.045),
     ("h200_knobs_prefill", 0.95, 0.083),
     ("h200_knobs_prefill_e4m3", 0.87, 0.08),
-    ("b200_bf16_ladder", 0.97, 0.11),
+    ("b200_bf16_ladder", 0.97, 0.115),
     ("b200_bf16_ladder_warm", 0.95, 0.08),
-    ("b200_nvfp4_dual", 0.8, 0.03),
+    ("b200_nvfp4_dual", 0.9, 0.045),
     ("b200_nvfp4_grouped", 0.95, 0.31),
     ("b200_bf16_tk", 0.95, 0.3),
-    ("b200_bf16_pyptx", 0.85, 0.14),
+    ("b200_bf16_pyptx", 0.9, 0.14),
 ];
 
 #[test]

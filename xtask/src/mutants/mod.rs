@@ -59,6 +59,8 @@ const MORE: &[(&str, Shape)] = &[
     ("hopper_blocks_decode", Shape::new(60, 256, 384).grouped(8)),
     ("hopper_decode", Shape::new(10, 136, 1064)),
     ("hopper_e4m3", Shape::new(130, 136, 416)),
+    // Four K tiles together, and three that are left.
+    ("hopper_e4m3_few_tokens", Shape::new(10, 136, 800)),
     ("hopper_few_rows", Shape::new(40, 136, 520)),
     ("hopper_grouped", Shape::new(300, 136, 200).grouped(3)),
     ("hopper_split_k", Shape::new(130, 136, 520)),

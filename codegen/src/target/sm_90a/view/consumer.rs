@@ -11,7 +11,10 @@ use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, re
 use crate::render::view::parts::{PARTIALS_AHEAD, PartialAdd, PartialRound, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
 use crate::target::fragments::WARPGROUP_ROWS;
-use crate::target::sm_90a::Wgmma;
+use crate::target::sm_90a::{PromotionInterval, Wgmma};
+
+/// K tiles between two waits for all MMAs, where sums of one K tile are added while MMAs of the next run.
+const TOGETHER: u32 = 4;
 
 /// The third argument of the templates of sm_90a.
 pub(crate) struct WarpgroupView {
@@ -137,6 +140,12 @@ pub(crate) struct PromotionView {
     pub sets: Vec<u32>,
     /// Whether the products of a K tile have registers of their own.
     pub apart: bool,
+    /// K tiles of which each one's MMAs follow while sums of the one before are added: the set of registers that has each one's scale
+    /// factors. A third stage holds the next K tile, so that another one can be loaded.
+    pub together: Vec<u32>,
+    /// Whether an item can have fewer K tiles than that, and whether some can be left behind them.
+    pub checks_several: bool,
+    pub leaves_rest: bool,
     /// The scale factors that sums are multiplied by.
     pub scales: Option<SumScalesView>,
 }
@@ -412,12 +421,28 @@ impl WarpgroupView {
             rows_first: if p.swap_ab { "%b_first" } else { "%a_first" },
             rows_step: warpgroups.blocks * row_step,
             product_registers: warpgroups.product_registers,
-            promotion: warpgroups.promotion.map(|interval| PromotionView {
-                tiles: interval.tiles,
-                elements: interval.tiles * p.tile.k,
-                sets: (1..=interval.sets).collect(),
-                apart: products.len() == 1 || interval.sets == 2,
-                scales: scales_sums.then(|| SumScalesView::new(p, &warpgroups, &products)),
+            promotion: warpgroups.promotion.map(|interval| {
+                let scales = scales_sums.then(|| SumScalesView::new(p, &warpgroups, &products));
+                // Beside a second warpgroup's MMAs it gains nothing, and takes up to 1.01 of the time (decision 0244).
+                let alone = apart && passes.len() == 1 && warpgroups.count == 1;
+                let together = match interval {
+                    PromotionInterval { tiles: 1, sets: 2 } if alone && p.stages > 2 => TOGETHER,
+                    _ => 1,
+                };
+                let ranges = p.work.has_ranges();
+                let together = if !ranges && p.k_loop.tiles < together { 1 } else { together };
+                PromotionView {
+                    tiles: interval.tiles,
+                    elements: interval.tiles * p.tile.k,
+                    sets: (1..=interval.sets).collect(),
+                    apart: products.len() == 1 || interval.sets == 2,
+                    together: (0..together)
+                        .map(|tile| tile % scales.as_ref().map_or(1, |s| s.sets))
+                        .collect(),
+                    checks_several: ranges,
+                    leaves_rest: together == 1 || ranges || !p.k_loop.tiles.is_multiple_of(together),
+                    scales,
+                }
             }),
             shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
             // Both operands K-major; those of 8 bits know nothing else.
