@@ -1,14 +1,14 @@
 //! The bring-up pack from start to end on the emulated driver: what it finds, what it says of it, and what it goes on after.
 //!
-//! A commit takes a quarter of a chip's steps and the one with the damaged kernel, and the probes of each chip at one
-//! commit in eight; `SILUMIN_FULL=1` takes all.
+//! A commit takes a quarter of a chip's steps and the one with the damaged kernel, and one in seven of its probes;
+//! `SILUMIN_FULL=1` takes all.
 
 use serde_json::Value;
 use silumin::Arch;
 use silumin::verify::toolchain::Ptxas;
 use silumin_cli::bring_up;
 use silumin_cli::bring_up::pack::{Options, build};
-use silumin_cli::bring_up::{Size, steps};
+use silumin_cli::bring_up::{Size, probes, steps};
 use silumin_testkit::sample;
 use std::collections::HashSet;
 use std::fs;
@@ -76,6 +76,7 @@ impl Bench {
             .envs(variables.iter().copied())
             .output()
             .unwrap();
+
         let read = |name: &str| fs::read_to_string(self.path("out").join(name)).unwrap_or_default();
         Run {
             status: output.status.code().unwrap(),
@@ -99,9 +100,14 @@ fn case<'a>(report: &'a Value, id: &str) -> &'a Value {
     steps.iter().flat_map(|step| step["cases"].as_array().unwrap()).find(|case| case["id"] == id).unwrap()
 }
 
-/// A chip's pack with one kernel damaged: the steps that the commit chooses and the kernel's; and its probes, at its turn of eight.
-fn from_start_to_end(arch: Arch, turn: usize, planted: &str, assumption: &str, avoid: Option<&str>) {
-    let probed = sample::full() || sample::turn(8) == turn;
+/// The probes of a chip that the commit chooses, one in seven. Seven is prime to the number of chips, as below.
+fn some_probes(arch: Arch) -> Vec<String> {
+    let all = probes::all(arch, Size::Small).into_iter().map(|probe| probe.name).collect();
+    sample::of(all, 7).into_iter().map(|(_, name)| name).collect()
+}
+
+/// A chip's pack with one kernel damaged: the steps that the commit chooses and the kernel's; and probes.
+fn from_start_to_end(arch: Arch, planted: &str, assumption: &str, avoid: Option<&str>) {
     let all: Vec<_> =
         steps(arch, Size::Small).into_iter().map(|step| (step.number, step.cases.len())).collect();
     let step: u32 = planted.trim_end_matches(char::is_alphabetic).parse().unwrap();
@@ -110,8 +116,8 @@ fn from_start_to_end(arch: Arch, turn: usize, planted: &str, assumption: &str, a
         all.into_iter().filter(|(number, _)| *number == step || chosen.contains(number)).collect();
     let only: Vec<u32> = steps.iter().map(|(number, _)| *number).collect();
     let bench = Bench::new(&[arch], &only, Some(planted));
-    let flags = if probed { &["--no-tools"][..] } else { &["--no-tools", "--no-probes"] };
-    let run = bench.run(arch, flags, &[]);
+    let names = some_probes(arch);
+    let run = bench.run(arch, &["--no-tools", "--probes", &names.join(",")], &[]);
     let failed: Vec<_> = verdicts(&run.report).into_iter().filter(|(_, verdict)| *verdict != "ok").collect();
     assert_eq!(failed, [(planted, "failed")], "{}; {}", run.said, sample::again());
     assert_eq!(verdicts(&run.report).len(), steps.iter().map(|(_, cases)| cases).sum::<usize>());
@@ -139,12 +145,11 @@ fn from_start_to_end(arch: Arch, turn: usize, planted: &str, assumption: &str, a
         );
         assert_eq!(case(&run.report, id)["racecheck"]["result"], "not asked for");
     }
-    if !probed {
-        return;
-    }
     let probes = run.report["probes"].as_array().unwrap();
     let bad: Vec<_> = probes.iter().filter(|probe| probe["verdict"] != "ok").collect();
-    assert!(bad.is_empty() && probes.len() > 20, "{} probes, {bad:?}", probes.len());
+    assert!(bad.is_empty(), "{bad:?}; {}", sample::again());
+    let taken: Vec<&str> = probes.iter().map(|probe| probe["name"].as_str().unwrap()).collect();
+    assert!(taken == names && !taken.is_empty(), "{taken:?}");
     let text = fs::read_to_string(bench.path("out").join(format!("{arch}.measured.toml"))).unwrap();
     let chip: toml::Table = text.parse().unwrap();
     assert_eq!(chip["chip"]["emulated"].as_bool(), Some(true));
@@ -158,7 +163,6 @@ fn from_start_to_end(arch: Arch, turn: usize, planted: &str, assumption: &str, a
 fn blackwell_s_pack_names_the_wrong_kernel() {
     from_start_to_end(
         Arch::Sm100a,
-        0,
         "10h",
         "R3: clusters of two pairs, scale-factor multicast mask 15",
         Some("multicast = none"),
@@ -167,10 +171,10 @@ fn blackwell_s_pack_names_the_wrong_kernel() {
 
 #[test]
 fn hopper_s_pack_names_the_wrong_kernel() {
-    from_start_to_end(Arch::Sm90a, 4, "8c", "one CTA hands its sums over to another that waits", None);
+    from_start_to_end(Arch::Sm90a, "8c", "one CTA hands its sums over to another that waits", None);
 }
 
-/// A small chip's pack: the commit chooses the chip and its steps. Every probe runs.
+/// A small chip's pack: the commit chooses the chip, its steps, and its probes.
 #[test]
 fn packs_of_small_chips_run() {
     for (_, arch) in sample::of(vec![Arch::Sm110a, Arch::Sm120a], 2) {
@@ -178,15 +182,16 @@ fn packs_of_small_chips_run() {
         // Prime to the number of chips, so that each chip gets all of its steps.
         let only: Vec<u32> = sample::of(all, 5).into_iter().map(|(_, number)| number).collect();
         let bench = Bench::new(&[arch], &only, None);
-        let run = bench.run(arch, &["--no-tools"], &[]);
+        let names = some_probes(arch);
+        let run = bench.run(arch, &["--no-tools", "--probes", &names.join(",")], &[]);
         assert_eq!(run.status, 0, "{}; {}", run.said, sample::again());
         let verdicts = verdicts(&run.report);
         let again = sample::again();
         let ok = !verdicts.is_empty() && verdicts.iter().all(|(_, verdict)| *verdict == "ok");
         assert!(ok, "{verdicts:?}; {again}");
         let probes = run.report["probes"].as_array().unwrap();
-        let ok = probes.len() > 3 && probes.iter().all(|probe| probe["verdict"] == "ok");
-        assert!(ok, "{probes:?}; {again}");
+        let ok = probes.len() == names.len() && probes.iter().all(|probe| probe["verdict"] == "ok");
+        assert!(ok && !names.is_empty(), "{probes:?}; {again}");
     }
 }
 
@@ -290,6 +295,11 @@ fn other_chips_and_damaged_packs_are_refused() {
         assert_eq!(run.status, 2);
         assert!(run.said.contains(&format!("build one with `--arch {chip}`")), "{}", run.said);
     }
+    let run = bench.run(Arch::Sm90a, &["--probes", "dram_latency,dram_load_16kb"], &[]);
+    let says = "the pack has no probe `dram_load_16kb` for sm_90a; near it: dram_load_16_kb";
+    assert!(run.status == 2 && run.said.contains(says), "{}", run.said);
+    let run = bench.run(Arch::Sm90a, &["--probes", "dram_latency", "--no-probes"], &[]);
+    assert!(run.status == 2 && run.said.contains("exclude each other"), "{}", run.said);
     // The emulated driver has no chip without kernels.
     for (capability, why) in [
         ("(8, 9)", "they need TMA"),

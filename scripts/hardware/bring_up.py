@@ -15,6 +15,7 @@ Exit status: 0 all as the emulator has it, 1 something failed, 2 bad input or no
 
 import argparse
 import datetime
+import difflib
 import glob
 import json
 import os
@@ -287,8 +288,10 @@ class BringUp:
         return alive
 
     def probes(self):
-        """All probes; their numbers."""
+        """The probes asked for; their numbers."""
         for one in self.chip["probes"]:
+            if self.args.probes and one["name"] not in self.args.probes:
+                continue
             found = self.runner.start("probe", one["file"], "--launches", self.args.repeats)
             out = {"name": one["name"], "about": one["about"], "verdict": found["result"]}
             if found["result"] == "ok":
@@ -354,6 +357,11 @@ def numbers(text):
     return [int(part) for part in text.split(",") if part]
 
 
+def names(text):
+    """Names with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -366,6 +374,7 @@ def main():
     parser.add_argument("--tool-seconds", type=float, default=300, help="the same under compute-sanitizer and instrumented")
     parser.add_argument("--repeats", type=int, default=20, help="runs of each probe; their median counts")
     parser.add_argument("--no-tools", action="store_true", help="without compute-sanitizer and ptxas")
+    parser.add_argument("--probes", type=names, default=[], help="names of the probes to take, with commas")
     parser.add_argument("--no-probes", action="store_true", help="without probes")
     for name in ("--child", "--image"):
         parser.add_argument(name, help=argparse.SUPPRESS)
@@ -376,6 +385,8 @@ def main():
         return child(args)
     if args.launches < 1 or args.repeats < 1:
         parser.error("--launches and --repeats are at least 1")
+    if args.probes and args.no_probes:
+        parser.error("--probes and --no-probes exclude each other")
     try:
         pack = json.loads((args.pack / "pack.json").read_text())
     except (OSError, ValueError) as e:
@@ -397,6 +408,12 @@ def main():
     target = CHIPS.get(tuple(gpu["capability"]))
     if target not in pack["chips"]:
         print(refuse(gpu["capability"], gpu["name"], pack), file=sys.stderr)
+        return 2
+    known = [one["name"] for one in pack["chips"][target]["probes"]]
+    unknown = [name for name in args.probes if name not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, 3, 0.4)
+        print(f"the pack has no probe `{unknown[0]}` for {target}; near it: {', '.join(near) or 'none'}; pack.json has all", file=sys.stderr)
         return 2
     bring_up = BringUp(args, pack, gpu, target)
     print(f"{gpu['name']}, {gpu['sms']} SMs, CUDA {gpu['cuda']}: steps for {target}", flush=True)
