@@ -181,8 +181,7 @@ fn loads_that_miss_l2_take_what_they_took_on_an_h200() {
         // Lines of the other half of L2, and lines that wait for a refresh.
         let spread = ["p10_clk", "max_clk"].map(|key| number(&row[key]));
         let (low, high) = (read[read.len() / 10], read[read.len() - 1]);
-        // Some lines of a box of 16 KB always cross from the other half.
-        assert!(low > 0.8 * spread[0] && low < 1.25 * spread[0], "{name}: {low} clk, measured {}", spread[0]);
+        assert!(low > 0.8 * spread[0] && low < 1.2 * spread[0], "{name}: {low} clk, measured {}", spread[0]);
         assert!((high / spread[1] - 1.0).abs() < 0.08, "{name}: {high} clk, measured {}", spread[1]);
     }
 }
@@ -378,8 +377,8 @@ fn streams_from_dram_take_what_they_took_on_an_h200() {
     }
 }
 
-/// Loads from DRAM by all SMs at once, with N KB asked for by each, and how far off a prediction of the last may be. Real channels share
-/// one contiguous piece of memory better. Loads of 32 KB are 27 % too slow in one piece, and 26 % too quick in rows 8 KB apart.
+/// The first N KB that all SMs load from DRAM at once, and how far off a prediction may be. An H200's channels share one contiguous piece
+/// of memory better. Loads of 32 KB are 27 % too slow in one piece, and 26 % too quick in rows 8 KB apart.
 const FIRST_LOADS: [(&str, f64); 5] = [
     ("dram_load_16_kb", 0.09),
     ("dram_load_64_kb", 0.17),

@@ -8,8 +8,8 @@ fn memory() -> Memory {
 
 const FIRST: Place = Place { half: 0, gpc: 0 };
 
-/// An SM beside the half of L2 that has a line.
-fn near(line: u64) -> Place {
+/// An SM beside either half of L2, by a line's hash: half of the lines come from the other one.
+fn either(line: u64) -> Place {
     Place { half: (hash(line) & 1) as usize, gpc: 0 }
 }
 
@@ -43,7 +43,7 @@ fn sms_of_a_gpc_are_served_once_while_the_first_of_them_waits() {
 #[test]
 fn a_second_read_hits_and_one_under_way_is_shared() {
     let mut m = memory();
-    let place = near(5);
+    let place = either(5);
     let first = m.read(5, 128.0, 0.0, place, false);
     assert_eq!(first.source, Source::Dram);
     let merged = m.read(5, 128.0, 1.0, place, false);
@@ -66,7 +66,7 @@ fn lines_of_the_other_half_and_of_banks_that_are_refreshed_take_longer() {
         .map(|l| {
             let now = l as f64 * 1777.0;
             let line = l * m.interleave;
-            m.read(line, 128.0, now, near(line), false).at - now
+            m.read(line, 128.0, now, either(line), false).at - now
         })
         .collect();
     let least = took.iter().copied().fold(f64::MAX, f64::min);
@@ -86,7 +86,7 @@ fn bytes_beyond_the_rate_queue() {
     let mut m = memory();
     let n = 10_000u64;
     let rate = 7270.0 * 1000.0 / 1965.0;
-    let last = (0..n).map(|l| m.read(l, 128.0, 0.0, near(l), false).at).fold(0.0, f64::max);
+    let last = (0..n).map(|l| m.read(l, 128.0, 0.0, either(l), false).at).fold(0.0, f64::max);
     let bound = (n * LINE) as f64 / rate;
     // The channel with the most of 2,500 runs of lines has twice its share of them. Lines cross while others come from DRAM.
     assert!(last > bound && last < bound * 2.2 + m.dram + m.latency + m.far + 100.0, "{last} {bound}");

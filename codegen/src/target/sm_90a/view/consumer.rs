@@ -423,14 +423,14 @@ impl WarpgroupView {
             product_registers: warpgroups.product_registers,
             promotion: warpgroups.promotion.map(|interval| {
                 let scales = scales_sums.then(|| SumScalesView::new(p, &warpgroups, &products));
+                let ranges = p.work.has_ranges();
                 // Beside a second warpgroup's MMAs it gains nothing, and takes up to 1.01 of the time (decision 0244).
                 let alone = apart && passes.len() == 1 && warpgroups.count == 1;
+                let enough = p.stages > 2 && (ranges || p.k_loop.tiles >= TOGETHER);
                 let together = match interval {
-                    PromotionInterval { tiles: 1, sets: 2 } if alone && p.stages > 2 => TOGETHER,
+                    PromotionInterval { tiles: 1, sets: 2 } if alone && enough => TOGETHER,
                     _ => 1,
                 };
-                let ranges = p.work.has_ranges();
-                let together = if !ranges && p.k_loop.tiles < together { 1 } else { together };
                 PromotionView {
                     tiles: interval.tiles,
                     elements: interval.tiles * p.tile.k,
