@@ -32,16 +32,18 @@ fn each_prediction_is_of_a_row_as_it_was_measured() {
 }
 
 /// Sets with the rank correlation that theirs may not fall under, and the mean error that it may not exceed.
-const BARS: [(&str, f64, f64); 14] = [
+const BARS: [(&str, f64, f64); 15] = [
     ("h200_drawn", 0.98, 0.06),
-    ("h200_drawn_blocks", 0.97, 0.08),
+    ("h200_drawn_blocks", 0.97, 0.075),
     ("h200_auto", 0.99, 0.035),
     ("h200_few_rows", 0.98, 0.022),
-    ("h200_last_rows", 0.97, 0.05),
+    // With f32 scale factors and one computing warpgroup the table charges instructions that ptxas does not make.
+    ("h200_last_rows", 0.97, 0.067),
+    ("h200_drawn_products", 0.98, 0.08),
     // Most of them take 60 to 62 us.
     ("h200_knobs_decode", 0.7, 0.045),
     ("h200_knobs_prefill", 0.95, 0.083),
-    ("h200_knobs_prefill_e4m3", 0.87, 0.08),
+    ("h200_knobs_prefill_e4m3", 0.93, 0.08),
     ("b200_bf16_ladder", 0.97, 0.115),
     ("b200_bf16_ladder_warm", 0.95, 0.08),
     ("b200_nvfp4_dual", 0.9, 0.045),

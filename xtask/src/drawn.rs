@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The first line writes `shapes` and a list of knobs for each format; the second times one of the lists on the GPU; the third writes
-//! `evidence/times/h200_drawn.toml` from all reports. `--set h200_drawn_blocks` does that for FP8 with scale factors of blocks. The seeds
-//! stand in this file, and stood here before anything was timed.
+//! `evidence/times/h200_drawn.toml` from all reports. `--set h200_drawn_blocks` does that for FP8 with scale factors of blocks, and
+//! `--set h200_drawn_products` for one product, with `--gate "A @ B"`. The seeds stand in this file, and stood here before anything was timed.
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
 use serde::Deserialize;
@@ -37,6 +37,8 @@ struct Set {
     seed: u64,
     /// M, N, K: tokens by widths of Llama, Qwen, DeepSeek and gpt-oss.
     shapes: &'static [[u32; 3]; 10],
+    /// The gate, if it is not the default one.
+    gate: Option<&'static str>,
     /// Name in `silumin-bench-gpu --format`, and formats of A, B and C.
     formats: &'static [(&'static str, [&'static str; 3])],
 }
@@ -61,12 +63,13 @@ const WHOLE_BLOCKS: [[u32; 3]; 10] = {
     shapes
 };
 
-const SETS: [Set; 2] = [
+const SETS: [Set; 3] = [
     Set {
         name: "h200_drawn",
         title: "H200, drawn configurations",
         seed: 20_261_125,
         shapes: &SHAPES,
+        gate: None,
         formats: &[
             ("bf16", ["bf16", "bf16", "bf16"]),
             ("e4m3", ["e4m3", "e4m3", "bf16"]),
@@ -79,7 +82,20 @@ const SETS: [Set; 2] = [
         title: "H200, drawn configurations of FP8 in blocks",
         seed: 20_261_128,
         shapes: &WHOLE_BLOCKS,
+        gate: None,
         formats: &[("e4m3_blocks", ["e4m3_1x128", "e4m3_128x128", "bf16"])],
+    },
+    Set {
+        name: "h200_drawn_products",
+        title: "H200, drawn configurations of one product",
+        seed: 20_261_130,
+        shapes: &WHOLE_BLOCKS,
+        gate: Some("A @ B"),
+        formats: &[
+            ("bf16", ["bf16", "bf16", "bf16"]),
+            ("e4m3", ["e4m3", "e4m3", "bf16"]),
+            ("e4m3_blocks", ["e4m3_1x128", "e4m3_128x128", "bf16"]),
+        ],
     },
 ];
 
@@ -95,7 +111,7 @@ struct Flags {
     /// GPU, driver and date of the measurement.
     #[arg(long)]
     machine: Option<String>,
-    /// The set: h200_drawn or h200_drawn_blocks.
+    /// The set: h200_drawn, h200_drawn_blocks or h200_drawn_products.
     #[arg(long, default_value = SETS[0].name, value_parser = SETS.map(|set| set.name))]
     set: String,
     /// Seed of the draws, instead of the set's.
@@ -167,6 +183,9 @@ fn write_lists(set: &Set, folder: &Path, seed: u64) -> Result<(), Box<dyn Error>
             "sm_90a".clone_into(&mut file.arch);
             file.formats =
                 FormatNames { a: (*a).into(), b: (*b).into(), c: (*c).into(), ..FormatNames::default() };
+            if let Some(gate) = set.gate {
+                gate.clone_into(&mut file.gate);
+            }
             let (mut spec, arch) = file.read()?;
             let mut seen = HashSet::new();
             for _ in 0..20_000 {
@@ -220,12 +239,15 @@ fn read_reports(set: &Set, folder: &Path, machine: &str, seed: u64) -> Result<()
          title = \"{}\"\n\
          chip = \"h200\"\n\
          clock = 1980\n\
-         clock_source = \"mean of the SMs during replays of the graph\"\n\
+         clock_source = \"mean of the SMs in the timed replays\"\n\
          harness = \"median of graphs of 2 ms of launches, each of other operands than L2 holds, by GPU events\"\n\
          l2 = \"cold\"\n\
          source = \"silumin-bench-gpu, {machine}\"\n",
         set.title
     );
+    if let Some(gate) = set.gate {
+        writeln!(text, "gate = \"{gate}\"")?;
+    }
     let (mut right, mut other) = (0, Vec::new());
     for (name, formats) in set.formats {
         let path = folder.join(format!("{name}.json"));

@@ -26,6 +26,21 @@ pub(crate) fn cta_slots(asked: &Config, arch: Arch) -> u32 {
     sms(asked, arch) * asked.ctas_per_sm()
 }
 
+/// Clusters of so many CTAs that run on them at once. A cluster's SMs are of one GPC, and GPCs have SMs left that make no cluster:
+/// an H200 runs 30 clusters of 4 (decision 0246).
+pub(crate) fn cluster_slots(asked: &Config, arch: Arch, ctas: u32) -> u32 {
+    let [of_2, of_4, of_8] = arch.limits().clusters;
+    let most = match ctas {
+        0..=1 => 0,
+        2 => of_2,
+        3..=4 => of_4,
+        _ => of_8,
+    };
+    let by_sms = cta_slots(asked, arch) / ctas.max(1);
+    // A chip without clusters of that size refuses them elsewhere.
+    if most == 0 { by_sms } else { by_sms.min(most * asked.ctas_per_sm()) }
+}
+
 /// The strategy of as many products as there are.
 pub(crate) fn choose_strategy(problem: &Problem) -> (Strategy, Rule) {
     match problem.operation {
@@ -82,7 +97,7 @@ pub(crate) fn settle_work(
     let parts = cluster_parts(asked);
     let ctas = asked.group().ctas() * asked.multicast.ctas() * parts;
     let tiles = u64::from(items[0]).saturating_mul(u64::from(items[1])).saturating_mul(matrices.into());
-    let capacity = cta_slots(asked, arch) / ctas;
+    let capacity = cluster_slots(asked, arch, ctas);
     // Two buffers were asked for: there is something to overlap only where tiles follow each other.
     let two = matches!(asked.accumulator_buffers, Setting::Fixed(Buffers::Overlapped | Buffers::Whole(2)));
     let by_turns = asked.consumers == Setting::Fixed(Consumers::PingPong);

@@ -1,7 +1,7 @@
 //! The rules by which `auto` is settled. A heuristic returns a value and its rule; a plan keeps the rules, and an
 //! explanation prints them.
 
-use super::cta_slots;
+use super::cluster_slots;
 use crate::config::{KOrder, Setting};
 use crate::plan::Plan;
 
@@ -103,7 +103,7 @@ impl Rule {
     /// The rule in words, with the numbers of the plan that it led to.
     pub(crate) fn text(self, plan: &Plan) -> String {
         let sms = plan.config.sms.unwrap_or_else(|| plan.arch.limits().sms);
-        let capacity = cta_slots(&plan.config, plan.arch) / plan.cluster_ctas();
+        let capacity = cluster_slots(&plan.config, plan.arch, plan.cluster_ctas());
         let (tiles, k_tiles) = (plan.work.tiles, plan.k_loop.tiles);
         // How many tiles of groups of rows there are, only the device knows.
         let at_most = if plan.problem.shape.groups.by_rows() { " at most" } else { "" };

@@ -5,7 +5,7 @@
 
 use crate::config::{Config, Schedule, Setting, SfPreload};
 use crate::error::ConfigError;
-use crate::heuristics::cta_slots;
+use crate::heuristics::cluster_slots;
 use crate::legalize::validate_gate;
 use crate::plan::{Plan, Region};
 use std::fmt;
@@ -226,7 +226,7 @@ impl Plan {
     /// How evenly the SMs are busy.
     pub fn balance(&self) -> Balance {
         let work = &self.work;
-        let slots = (cta_slots(&self.config, self.arch) / self.cluster_ctas()).max(1);
+        let slots = cluster_slots(&self.config, self.arch, self.cluster_ctas()).max(1);
         // Groups of rows are taken to differ as little as they can.
         let tiles = self.items_of(&self.problem.shape.even_sizes());
         let k_tiles = tiles * u64::from(self.k_loop.tiles);

@@ -45,10 +45,11 @@ fn others(shape: Shape, plan: &silumin::Plan) -> [Vec<Shape>; 2] {
     let per_part = shape.k.div_ceil(plan.tile.k * parts);
     // One more, so that the end is elsewhere in a ring of one stage more, too, which that of scale factors may be.
     let rounds = if per_part > plan.stages { plan.stages + 2 } else { 2 * plan.stages + 2 };
-    let deep = Shape { k: shape.k + parts * rounds * plan.tile.k, ..shape };
+    // How many K tiles a loop takes at once can follow from their number.
+    let deep = |more| Shape { k: shape.k + parts * (rounds + more) * plan.tile.k, ..shape };
     let high = Shape { m: shape.m + 256, ..shape };
     let wide = Shape { n: shape.n + 256, ..shape };
-    [vec![deep], vec![Shape { m: high.m, ..wide }, high, wide]]
+    [(0..24).map(deep).collect(), vec![Shape { m: high.m, ..wide }, high, wide]]
 }
 
 /// Golden kernels beside those of the test.
@@ -56,11 +57,14 @@ const MORE: &[(&str, Shape)] = &[
     ("grouped", Shape::new(400, 160, 800).grouped(3)),
     ("grouped_decode", Shape::new(60, 136, 544).grouped(40)),
     ("hopper_blocks", Shape::new(130, 136, 384)),
+    // Six K tiles together, twice, and one that is left.
+    ("hopper_blocks_gemm", Shape::new(10, 136, 1664)),
     ("hopper_blocks_decode", Shape::new(60, 256, 384).grouped(8)),
     ("hopper_decode", Shape::new(10, 136, 1064)),
     ("hopper_e4m3", Shape::new(130, 136, 416)),
-    // Four K tiles together, and three that are left.
-    ("hopper_e4m3_few_tokens", Shape::new(10, 136, 800)),
+    // Five K tiles together, twice, and one that is left.
+    ("hopper_e4m3_few_tokens", Shape::new(10, 136, 1392)),
+    ("hopper_e4m3_gemm", Shape::new(10, 136, 1392)),
     ("hopper_few_rows", Shape::new(40, 136, 520)),
     ("hopper_grouped", Shape::new(300, 136, 200).grouped(3)),
     ("hopper_split_k", Shape::new(130, 136, 520)),

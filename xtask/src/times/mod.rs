@@ -47,6 +47,13 @@ pub fn command() -> Command {
                 .help("predict only this set again; may be given several times"),
         )
         .arg(
+            Arg::new("rows")
+                .long("rows")
+                .value_name("TEXT")
+                .action(ArgAction::Append)
+                .help("predict only rows again whose kernel, shape and formats contain this text; may be given several times"),
+        )
+        .arg(
             Arg::new("limit")
                 .long("limit")
                 .value_name("SECONDS")
@@ -80,7 +87,7 @@ pub fn command() -> Command {
             Arg::new("plot")
                 .long("plot")
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all(["public", "set", "limit", "clock", "no-range", "slow", "dry"])
+                .conflicts_with_all(["public", "set", "rows", "limit", "clock", "no-range", "slow", "dry"])
                 .help(
                     "predict nothing: print the scores and draw evidence/time.svg, from evidence/time.jsonl",
                 ),
@@ -122,6 +129,15 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
         let names: Vec<_> = sets.iter().map(|s| s.name.as_str()).collect();
         return Err(format!("there is no set `{name}`: there are {}", names.join(", ")));
     }
+    let texts: Vec<&String> = matches.get_many("rows").into_iter().flatten().collect();
+    if let Some(text) = texts
+        .iter()
+        .find(|text| !sets.iter().flat_map(|s| &s.row).any(|row| row.name().contains(text.as_str())))
+    {
+        return Err(format!(
+            "no row contains `{text}`: rows are written as in evidence/time.jsonl, such as `auto, 16 x 4096 x 7168, e4m3,e4m3,bf16`"
+        ));
+    }
     let clock = matches.get_one::<Clock>("clock").copied();
     let dry = matches.get_flag("dry") || clock.is_some();
     let draws = matches.get_flag("plot");
@@ -143,7 +159,8 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
         let kept = old.iter().find(|l| l.same(set, row));
         let keep = |otherwise| kept.map_or(otherwise, |l| Outcome::Kept(l.measured_anew(set, row)));
         let later = row.slow && !matches.get_flag("slow");
-        let asked = wanted.is_empty() || wanted.contains(&&set.name);
+        let named = texts.is_empty() || texts.iter().any(|text| row.name().contains(text.as_str()));
+        let asked = named && (wanted.is_empty() || wanted.contains(&&set.name));
         if draws || later || !asked {
             return keep(Outcome::Missing);
         }

@@ -54,10 +54,13 @@ pub fn estimate(set: &Set, row: &Row, options: &Options) -> Result<Option<Estima
 }
 
 /// Parses knobs written as `name=value name=value`, or `auto`.
-fn spec(row: &Row, formats: &str, target: &str) -> Result<SpecFile, String> {
+fn spec(set: &Set, row: &Row, formats: &str, target: &str) -> Result<SpecFile, String> {
     let [m, n, k] = row.shape;
     let mut file = SpecFile::new(silumin::Shape::new(m, n, k));
     file.arch = target.to_owned();
+    if let Some(gate) = &set.gate {
+        file.gate.clone_from(gate);
+    }
     let names: Vec<&str> = formats.split(',').collect();
     let [a, b, c] = names[..] else { return Err(format!("`{formats}` is not A,B,C")) };
     (file.formats.a, file.formats.b, file.formats.c) = (a.to_owned(), b.to_owned(), c.to_owned());
@@ -75,7 +78,7 @@ fn ours(set: &Set, row: &Row, formats: &str, clock: Clock, options: &Options) ->
         "b300" => "sm_103a",
         _ => "sm_100a",
     };
-    let file = spec(row, formats, target)?;
+    let file = spec(set, row, formats, target)?;
     let (spec, arch) = file.read().map_err(|e| e.to_string())?;
     let kernel = spec.kernel(file.shape(), arch).map_err(|e| e.to_string())?;
     let time = |chip: Chip| {

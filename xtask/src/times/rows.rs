@@ -28,6 +28,8 @@ pub struct Set {
     pub harness: String,
     /// Contents of L2 when a launch starts: `cold` or `warm`.
     pub l2: String,
+    /// The gate of our kernels, if it is not `silu(A @ B1) * (A @ B2)`.
+    pub gate: Option<String>,
     /// Resolution of the harness: it rounds up to multiples of this many us.
     #[serde(default)]
     pub steps: f64,

@@ -68,7 +68,8 @@ pub struct Wgmma {
 pub struct PromotionInterval {
     /// K tiles of one.
     pub tiles: u32,
-    /// Products that have registers for an interval's sums: with two, sums of one are added while the other's MMAs run.
+    /// Sets of registers for an interval's sums: with two, sums in one are added while MMAs write the other. Each product has its own,
+    /// or one product's K tiles take them by turns.
     pub sets: u32,
 }
 

@@ -155,14 +155,18 @@ pub(super) fn settle(
     let tiles = every / tile.k;
     let one = PromotionInterval { tiles, sets: 1 };
     let two = PromotionInterval { tiles, sets: 2 };
-    let scales = scale_registers(problem, swap_ab, tile, warpgroups, 2);
-    let sets =
-        |interval| Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(2).saturating_add(scales);
+    let products = if strategy == Strategy::Single { 1 } else { 2 };
+    let scales = scale_registers(problem, swap_ab, tile, warpgroups, products);
+    let sums = |interval| {
+        Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(products).saturating_add(scales)
+    };
     Some(match (strategy, config.layout()) {
         (Strategy::Interleaved, Accumulators::SideBySide) => two,
         // One set serves both products by turns, if neither's interval is open any more in the other's turn.
-        (Strategy::Interleaved, _) if tiles == 1 && sets(two) > register_limit(warpgroups.count) => one,
+        (Strategy::Interleaved, _) if tiles == 1 && sums(two) > register_limit(warpgroups.count) => one,
         (Strategy::Interleaved, _) => two,
+        // Two K tiles by turns, where no other warpgroup's MMAs run while sums are added.
+        (Strategy::Single, _) if tiles == 1 && sums(two) <= register_limit(warpgroups.count) => two,
         _ => one,
     })
 }

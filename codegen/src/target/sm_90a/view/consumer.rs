@@ -1,7 +1,8 @@
 //! What warpgroups do that issue MMAs and hold their sums (`wgmma`).
 
 use super::decode::{self, DecodeLayout, DecodeView};
-use super::sum_scales::{SumScalesView, factor_of};
+use super::promotion::{PromotedSum, PromotionView, interval_sum, takes_turns};
+use super::sum_scales::factor_of;
 use crate::config::{Accumulators, Strategy};
 use crate::plan::{Plan, SmemMap, Staging};
 use crate::problem::{ElementKind, MmaKind};
@@ -11,10 +12,7 @@ use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, re
 use crate::render::view::parts::{PARTIALS_AHEAD, PartialAdd, PartialRound, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
 use crate::target::fragments::WARPGROUP_ROWS;
-use crate::target::sm_90a::{PromotionInterval, Wgmma};
-
-/// K tiles between two waits for all MMAs, where sums of one K tile are added while MMAs of the next run.
-const TOGETHER: u32 = 4;
+use crate::target::sm_90a::Wgmma;
 
 /// The third argument of the templates of sm_90a.
 pub(crate) struct WarpgroupView {
@@ -112,6 +110,8 @@ pub(crate) struct WarpgroupPass {
     pub reads_b2: bool,
     /// MMAs that are waited for together: all of a K tile, or, of windows, a product's.
     pub groups: Vec<WarpgroupMmas>,
+    /// MMAs of one product in even and in odd K tiles, if they take two sets of registers by turns.
+    pub turns: Vec<WarpgroupMmas>,
 }
 
 /// MMAs of a K tile.
@@ -121,33 +121,6 @@ pub(crate) struct WarpgroupMmas {
     pub mmas: Vec<WarpgroupMma>,
     /// What of an interval is added to the accumulators.
     pub adds: Vec<PromotedSum>,
-}
-
-/// A sum of an interval on its way to its accumulator.
-pub(crate) struct PromotedSum {
-    pub to: String,
-    pub from: String,
-    /// What it is multiplied by.
-    pub factor: Option<String>,
-}
-
-/// Sums of stretches of K.
-pub(crate) struct PromotionView {
-    /// K tiles of one, and elements.
-    pub tiles: u32,
-    pub elements: u32,
-    /// Names of the sets of registers.
-    pub sets: Vec<u32>,
-    /// Whether the products of a K tile have registers of their own.
-    pub apart: bool,
-    /// K tiles of which each one's MMAs follow while sums of the one before are added: the set of registers that has each one's scale
-    /// factors. A third stage holds the next K tile, so that another one can be loaded.
-    pub together: Vec<u32>,
-    /// Whether an item can have fewer K tiles than that, and whether some can be left behind them.
-    pub checks_several: bool,
-    pub leaves_rest: bool,
-    /// The scale factors that sums are multiplied by.
-    pub scales: Option<SumScalesView>,
 }
 
 /// One `wgmma`.
@@ -278,11 +251,6 @@ pub(in crate::target) fn accumulator(product: u32, index: u32) -> String {
     format!("%product{product}_{index}")
 }
 
-/// The register of an interval's sum.
-fn interval_sum(set: u32, index: u32) -> String {
-    format!("%interval{set}_{index}")
-}
-
 impl WarpgroupView {
     /// Whether warps beside the one that loads bring activations into the order of K in which weights are decoded.
     pub fn orders_beside(&self) -> bool {
@@ -305,18 +273,13 @@ impl WarpgroupView {
                 vec![products.clone()]
             }
         };
-        // The registers that a product's sums of an interval are in.
-        let set = |product: u32| match warpgroups.promotion {
-            Some(interval) if interval.sets == 2 => product,
-            _ => 1,
+        let sum = |product: u32, turn: u32, i: u32| match warpgroups.promotion {
+            None => accumulator(product, i),
+            Some(interval) => interval_sum(interval, &products, product, turn, i),
         };
-        let d = |product: u32, block: u32| {
+        let d = |product: u32, block: u32, turn: u32| {
             let start = block * block_registers;
-            let register = |i| match warpgroups.promotion {
-                None => accumulator(product, i),
-                Some(_) => interval_sum(set(product), i),
-            };
-            (start..start + block_registers).map(register).collect::<Vec<_>>()
+            (start..start + block_registers).map(|i| sum(product, turn, i)).collect::<Vec<_>>()
         };
         // The first MMAs of an interval overwrite its registers. With one K tile per interval, each tile's first MMAs do.
         let first = if warpgroups.promotion.is_some_and(|interval| interval.tiles == 1) {
@@ -324,7 +287,7 @@ impl WarpgroupView {
         } else {
             "%accumulate"
         };
-        let mmas = |products: &[u32]| -> Vec<WarpgroupMma> {
+        let mmas = |products: &[u32], turn: u32| -> Vec<WarpgroupMma> {
             let mut mmas = Vec::new();
             for step in 0..p.k_loop.blocks {
                 let [product1, product2] = steps::operands(p, step);
@@ -341,15 +304,15 @@ impl WarpgroupView {
                     };
                     match products {
                         [first, second] if side_by_side => {
-                            issue([d(*first, block), d(*second, block)].concat(), product1);
+                            issue([d(*first, block, turn), d(*second, block, turn)].concat(), product1);
                         }
                         [first, second] => {
-                            issue(d(*first, block), product1);
-                            issue(d(*second, block), product2);
+                            issue(d(*first, block, turn), product1);
+                            issue(d(*second, block, turn), product2);
                         }
-                        [2] if p.smem.b_tiles == 2 => issue(d(2, block), product2),
+                        [2] if p.smem.b_tiles == 2 => issue(d(2, block, turn), product2),
                         // A stage holds one tile of B.
-                        _ => products.iter().for_each(|one| issue(d(*one, block), product1)),
+                        _ => products.iter().for_each(|one| issue(d(*one, block, turn), product1)),
                     }
                 }
             }
@@ -357,7 +320,7 @@ impl WarpgroupView {
         };
         let apart = warpgroups.promotion.is_some() && !side_by_side;
         let scales_sums = p.problem.formats.scales_sums();
-        let groups = |products: &[u32]| -> Vec<WarpgroupMmas> {
+        let groups = |products: &[u32], turn: u32| -> Vec<WarpgroupMmas> {
             let together = if apart { 1 } else { products.len() };
             let count = products.len() / together;
             products
@@ -365,14 +328,14 @@ impl WarpgroupView {
                 .zip(1..)
                 .map(|(products, done)| WarpgroupMmas {
                     pending: count - done,
-                    mmas: mmas(products),
+                    mmas: mmas(products, turn),
                     adds: products
                         .iter()
                         .filter(|_| warpgroups.promotion.is_some())
                         .flat_map(|product| {
                             (0..warpgroups.product_registers).map(|i| PromotedSum {
                                 to: accumulator(*product, i),
-                                from: interval_sum(set(*product), i),
+                                from: sum(*product, turn, i),
                                 factor: scales_sums.then(|| factor_of(p, *product, i)),
                             })
                         })
@@ -422,27 +385,7 @@ impl WarpgroupView {
             rows_step: warpgroups.blocks * row_step,
             product_registers: warpgroups.product_registers,
             promotion: warpgroups.promotion.map(|interval| {
-                let scales = scales_sums.then(|| SumScalesView::new(p, &warpgroups, &products));
-                let ranges = p.work.has_ranges();
-                // Beside a second warpgroup's MMAs it gains nothing, and takes up to 1.01 of the time (decision 0244).
-                let alone = apart && passes.len() == 1 && warpgroups.count == 1;
-                let enough = p.stages > 2 && (ranges || p.k_loop.tiles >= TOGETHER);
-                let together = match interval {
-                    PromotionInterval { tiles: 1, sets: 2 } if alone && enough => TOGETHER,
-                    _ => 1,
-                };
-                PromotionView {
-                    tiles: interval.tiles,
-                    elements: interval.tiles * p.tile.k,
-                    sets: (1..=interval.sets).collect(),
-                    apart: products.len() == 1 || interval.sets == 2,
-                    together: (0..together)
-                        .map(|tile| tile % scales.as_ref().map_or(1, |s| s.sets))
-                        .collect(),
-                    checks_several: ranges,
-                    leaves_rest: together == 1 || ranges || !p.k_loop.tiles.is_multiple_of(together),
-                    scales,
-                }
+                PromotionView::new(p, &warpgroups, interval, &products, apart && passes.len() == 1)
             }),
             shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
             // Both operands K-major; those of 8 bits know nothing else.
@@ -459,7 +402,11 @@ impl WarpgroupView {
                     suffix,
                     products: products.clone(),
                     reads_b2: products.len() == 2 && !side_by_side,
-                    groups: groups(products),
+                    groups: groups(products, 0),
+                    turns: match takes_turns(warpgroups.promotion, products) {
+                        true => (0..2).flat_map(|turn| groups(products, turn)).collect(),
+                        false => Vec::new(),
+                    },
                 })
                 .collect(),
             skipped: (p.k_loop.tiles * passes.len() as u32) % (2 * p.stages),

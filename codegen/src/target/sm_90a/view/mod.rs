@@ -3,12 +3,14 @@
 //! * `consumer.rs`: MMAs and sums of warpgroups.
 //! * `decode.rs`: NVFP4 and MXFP4 weights on their way to registers.
 //! * `order_first.rs`: activations on their way into the order of K of such weights.
+//! * `promotion.rs`: sums that leave the tensor core before the end of K.
 //! * `roles.rs`: the templates of a kernel's roles.
 //! * `sum_scales.rs`: f32 scale factors of blocks of K.
 
 pub(in crate::target) mod consumer;
 mod decode;
 mod order_first;
+mod promotion;
 pub(in crate::target) mod roles;
 mod sum_scales;
 

@@ -1,7 +1,8 @@
 //! The roles of a kernel, a template each. Why they are not one: see [`crate::render::Producer`].
 
-use super::consumer::{PromotionView, WarpgroupPass, WarpgroupView};
+use super::consumer::{WarpgroupPass, WarpgroupView};
 use super::decode::{DecodeLayout, DecodeView, PackedView};
+use super::promotion::PromotionView;
 use crate::config::{KOrder, Schedule};
 use crate::plan::Plan;
 use crate::problem::OutputElement;

@@ -4,11 +4,6 @@ use crate::plan::{Operand, Plan};
 use crate::target::sm_90a::Wgmma;
 use crate::target::sm_90a::promotion::{BLOCK, shared_columns};
 
-/// Sets of registers without swapped operands, and with them. With few columns a K tile
-/// takes less time than a load; with many the sets' branches cost more than that (seen on an H100: 0.96 of the time with 16
-/// columns, 1.02 with a tile of 128 x 128).
-const SETS: [u32; 2] = [1, 2];
-
 /// Scale factors that a thread holds of a K tile, which is one block, and what it makes of them.
 pub(crate) struct SumScalesView {
     /// Rows of A whose sums the thread has.
@@ -63,7 +58,8 @@ pub(crate) struct Factor {
 }
 
 impl SumScalesView {
-    pub fn new(p: &Plan, warpgroups: &Wgmma, products: &[u32]) -> Self {
+    /// `several`: whether the loop takes several K tiles at once, and so knows each one's set.
+    pub fn new(p: &Plan, warpgroups: &Wgmma, products: &[u32], several: bool) -> Self {
         let shape = p.problem.shape;
         let offsets: Vec<u32> = match p.swap_ab {
             // Pairs of columns, 8 apart, which are rows of A.
@@ -86,7 +82,9 @@ impl SumScalesView {
         let row_lines = (4 * p.problem.scale_columns()).div_ceil(128);
         let threads = if warpgroups.ping_pong { 128 } else { 128 * warpgroups.count };
         SumScalesView {
-            sets: SETS[usize::from(p.swap_ab)],
+            // With few columns a K tile takes less time than a load. Where a branch chooses the set, it costs more than that with many (seen
+            // on an H100: 0.96 of the time with 16 columns, 1.02 with a tile of 128 x 128).
+            sets: if p.swap_ab || several { 2 } else { 1 },
             row_lines,
             lines: row_lines.saturating_mul(p.tile.m),
             rows_at_once: (threads / row_lines.max(1)).max(1),
