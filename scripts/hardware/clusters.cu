@@ -1,5 +1,5 @@
 // How many clusters a GPU runs at a time, and on which SMs. The numbers `clusters_of_2` to `clusters_of_16` of `chips/` come from it. It needs
-// CUDA 12 or later and a GPU of compute capability 9.0 or 10.0:
+// CUDA 12 or later and a GPU of compute capability 9.0 (sm_90a below) or 10.0 (sm_100a):
 //
 //     nvcc -arch=sm_90a -O2 -o clusters clusters.cu
 //     ./clusters
@@ -17,7 +17,7 @@
 using u64 = unsigned long long;
 
 constexpr int MOST_CTAS = 4096;
-constexpr int WAVES_SMEM[] = {200 * 1024, 100 * 1024};
+constexpr int SMEM_SIZES[] = {200 * 1024, 100 * 1024};
 
 struct Cta {
     u64 start, end;
@@ -107,7 +107,7 @@ void at_a_time(Cta* device, int smem, int size, int sms) {
            smem, size, launch.occupancy(), count, taken.size());
     for (auto [us, started] : waves) printf(" %llu: %d", us, started);
     printf("\n");
-    if (size == 1 || smem != WAVES_SMEM[0]) return;
+    if (size == 1 || smem != SMEM_SIZES[0]) return;
     printf("  their SMs:");
     for (int i = 0; i < launch.ctas; i += size) {
         if (ctas[i].start >= first_end) continue;
@@ -123,7 +123,7 @@ void at_a_time(Cta* device, int smem, int size, int sms) {
 
 // From the end of a CTA to the start of the next one on its SM.
 void gaps(Cta* device, int size, u64 duration) {
-    Launch launch(528 / size, size, WAVES_SMEM[0]);
+    Launch launch(528 / size, size, SMEM_SIZES[0]);
     launch.run(device, duration);
     std::map<unsigned, std::vector<Cta>> by_sm;
     for (const Cta& cta : launch.run(device, duration)) by_sm[cta.sm].push_back(cta);
@@ -141,9 +141,9 @@ int main() {
     CHECK(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
     Cta* device;
     CHECK(cudaMalloc(&device, sizeof(Cta) * MOST_CTAS));
-    CHECK(cudaFuncSetAttribute(spin, cudaFuncAttributeMaxDynamicSharedMemorySize, WAVES_SMEM[0]));
+    CHECK(cudaFuncSetAttribute(spin, cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_SIZES[0]));
     CHECK(cudaFuncSetAttribute(spin, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    for (int smem : WAVES_SMEM) {
+    for (int smem : SMEM_SIZES) {
         for (int size : {1, 2, 4, 8, 16}) at_a_time(device, smem, size, sms);
     }
     for (int size : {1, 2, 4, 8}) {

@@ -21,13 +21,8 @@ pub(crate) fn sms(asked: &Config, arch: Arch) -> u32 {
     asked.sms.unwrap_or_else(|| arch.limits().sms).max(1)
 }
 
-/// CTAs that run on them at once.
-pub(crate) fn cta_slots(asked: &Config, arch: Arch) -> u32 {
-    sms(asked, arch) * asked.ctas_per_sm()
-}
-
-/// Clusters of so many CTAs that run on them at once. A cluster's SMs are of one GPC, and GPCs have SMs left that make no cluster:
-/// an H200 runs 30 clusters of 4 (decision 0246).
+/// Clusters of `ctas` CTAs that the chip runs at a time. A cluster's SMs are of one GPC, and a GPC can have SMs left that make no
+/// cluster: an H200 runs 30 clusters of 4 (decision 0246).
 pub(crate) fn cluster_slots(asked: &Config, arch: Arch, ctas: u32) -> u32 {
     let [of_2, of_4, of_8] = arch.limits().clusters;
     let most = match ctas {
@@ -36,7 +31,7 @@ pub(crate) fn cluster_slots(asked: &Config, arch: Arch, ctas: u32) -> u32 {
         3..=4 => of_4,
         _ => of_8,
     };
-    let by_sms = cta_slots(asked, arch) / ctas.max(1);
+    let by_sms = sms(asked, arch) * asked.ctas_per_sm() / ctas.max(1);
     // A chip without clusters of that size refuses them elsewhere.
     if most == 0 { by_sms } else { by_sms.min(most * asked.ctas_per_sm()) }
 }
@@ -64,9 +59,9 @@ pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
 /// then (decision 0242); decoded weights with one tile along M leave L2 to partial sums: C gets `evict_first`, and A, which all
 /// tiles read, `evict_last` (1 % each at 128 tokens on an H200).
 pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
-    let ctas = u64::from(draft.cluster_ctas()) * u64::from(draft.work.tiles);
+    let slots = cluster_slots(draft.asked, draft.arch, draft.cluster_ctas());
     let in_step = draft.work.schedule != Schedule::StreamK || draft.m_tiles == 1;
-    let one_wave = in_step && ctas <= u64::from(cta_slots(draft.asked, draft.arch));
+    let one_wave = in_step && draft.work.tiles <= slots;
     let once = draft.kind == MmaKind::Decoded && draft.m_tiles == 1;
     let shared = once && draft.work.schedule == Schedule::StreamK;
     let hints = CacheHints {

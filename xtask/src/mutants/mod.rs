@@ -56,10 +56,10 @@ fn others(shape: Shape, plan: &silumin::Plan) -> [Vec<Shape>; 2] {
 const MORE: &[(&str, Shape)] = &[
     ("grouped", Shape::new(400, 160, 800).grouped(3)),
     ("grouped_decode", Shape::new(60, 136, 544).grouped(40)),
-    ("hopper_blocks", Shape::new(130, 136, 384)),
-    // Six K tiles together, twice, and one that is left.
-    ("hopper_blocks_gemm", Shape::new(10, 136, 1664)),
-    ("hopper_blocks_decode", Shape::new(60, 256, 384).grouped(8)),
+    ("hopper_blocks", Shape::new(130, 136, 512)),
+    // Six K tiles together, twice, and three that are left.
+    ("hopper_blocks_gemm", Shape::new(10, 136, 1920)),
+    ("hopper_blocks_decode", Shape::new(60, 256, 512).grouped(8)),
     ("hopper_decode", Shape::new(10, 136, 1064)),
     ("hopper_e4m3", Shape::new(130, 136, 416)),
     // Five K tiles together, twice, and one that is left.

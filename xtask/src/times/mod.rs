@@ -130,10 +130,10 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
         return Err(format!("there is no set `{name}`: there are {}", names.join(", ")));
     }
     let texts: Vec<&String> = matches.get_many("rows").into_iter().flatten().collect();
-    if let Some(text) = texts
-        .iter()
-        .find(|text| !sets.iter().flat_map(|s| &s.row).any(|row| row.name().contains(text.as_str())))
-    {
+    let of_wanted = || {
+        sets.iter().filter(|set| wanted.is_empty() || wanted.contains(&&set.name)).flat_map(|set| &set.row)
+    };
+    if let Some(text) = texts.iter().find(|text| !of_wanted().any(|row| row.name().contains(text.as_str()))) {
         return Err(format!(
             "no row contains `{text}`: rows are written as in evidence/time.jsonl, such as `auto, 16 x 4096 x 7168, e4m3,e4m3,bf16`"
         ));

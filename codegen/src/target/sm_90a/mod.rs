@@ -68,8 +68,8 @@ pub struct Wgmma {
 pub struct PromotionInterval {
     /// K tiles of one.
     pub tiles: u32,
-    /// Sets of registers for an interval's sums: with two, sums in one are added while MMAs write the other. Each product has its own,
-    /// or one product's K tiles take them by turns.
+    /// Sets of registers for an interval's sums: with two, sums in one are added while MMAs write the other. Two products have one
+    /// each, or the K tiles of one product take both by turns.
     pub sets: u32,
 }
 

@@ -11,6 +11,9 @@ use crate::problem::{MmaKind, Problem};
 /// K after which sums are added to fp32 registers, as DeepSeek-V3 does (arXiv 2412.19437, 3.3.2).
 const USUAL: u32 = 128;
 
+/// K tiles that a loop takes at least, if it takes several at once.
+pub(in crate::target) const LEAST_TOGETHER: u32 = 4;
+
 /// Elements of K, and rows of B, that share an f32 scale factor.
 pub(in crate::target) const BLOCK: u32 = 128;
 
@@ -70,8 +73,9 @@ impl Wgmma {
 
 /// Registers that f32 scale factors take beside sums. With swapped operands a thread has a quarter of a tile's columns, which are rows of A.
 /// Each row takes its scale factors of two K tiles, and a factor for the sums of each product. Otherwise a thread has two
-/// rows of each 64. Their few registers are not counted, but those of each further part of a tile's columns are: for its place, and for
-/// each product a factor of B and one for each row.
+/// rows of each 64, whose few registers are not counted. Each further part of a tile's columns counts with one register, and for
+/// each product with one of B and one for each row. Places in memory and second sets of B are not counted: no kernel was seen to spill
+/// (decision 0247).
 pub(super) fn scale_registers(
     problem: &Problem,
     swap_ab: bool,
@@ -160,13 +164,15 @@ pub(super) fn settle(
     let sums = |interval| {
         Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(products).saturating_add(scales)
     };
+    // Loops that take several K tiles at once need as many, and a third stage.
+    let follow = problem.shape.k.div_ceil(tile.k) >= LEAST_TOGETHER && config.stages != Setting::Fixed(2);
     Some(match (strategy, config.layout()) {
         (Strategy::Interleaved, Accumulators::SideBySide) => two,
         // One set serves both products by turns, if neither's interval is open any more in the other's turn.
         (Strategy::Interleaved, _) if tiles == 1 && sums(two) > register_limit(warpgroups.count) => one,
         (Strategy::Interleaved, _) => two,
-        // Two K tiles by turns, where no other warpgroup's MMAs run while sums are added.
-        (Strategy::Single, _) if tiles == 1 && sums(two) <= register_limit(warpgroups.count) => two,
+        // Two K tiles by turns: sums of one are added while the next one's MMAs run (decision 0245).
+        (Strategy::Single, _) if tiles == 1 && follow && sums(two) <= register_limit(warpgroups.count) => two,
         _ => one,
     })
 }

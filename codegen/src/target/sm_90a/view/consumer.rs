@@ -412,7 +412,14 @@ impl WarpgroupView {
             skipped: (p.k_loop.tiles * passes.len() as u32) % (2 * p.stages),
             chunk_registers,
             blocks: blocks.collect(),
-            crowded: 2 * warpgroups.sum_registers(products.len() as u32) > warpgroups.registers[0],
+            // One product's second set of sums is free by then.
+            crowded: 2 * warpgroups.sum_registers(products.len() as u32)
+                > warpgroups.registers[0]
+                    + if takes_turns(warpgroups.promotion, &products) {
+                        2 * warpgroups.product_registers
+                    } else {
+                        0
+                    },
             partials: vec![PartialRound { suffix: String::new(), vectors: partials(&products, warpgroups) }],
             items_done: if p.work.cluster_parts > 1 { "MEETING" } else { "CONSUMER_DONE" },
             cluster_slot_bytes: cluster_slot_bytes(&products, warpgroups, p.work.cluster_parts),

@@ -82,8 +82,8 @@ impl SumScalesView {
         let row_lines = (4 * p.problem.scale_columns()).div_ceil(128);
         let threads = if warpgroups.ping_pong { 128 } else { 128 * warpgroups.count };
         SumScalesView {
-            // With few columns a K tile takes less time than a load. Where a branch chooses the set, it costs more than that with many (seen
-            // on an H100: 0.96 of the time with 16 columns, 1.02 with a tile of 128 x 128).
+            // With few columns a K tile takes less time than a load. With many, a branch that chooses the set costs more than the earlier
+            // load saves (seen on an H100: 0.96 of the time with 16 columns, 1.02 with a tile of 128 x 128).
             sets: if p.swap_ab || several { 2 } else { 1 },
             row_lines,
             lines: row_lines.saturating_mul(p.tile.m),
