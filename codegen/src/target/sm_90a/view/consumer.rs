@@ -356,6 +356,9 @@ impl WarpgroupView {
                 })
                 .collect(),
         });
+        // In the epilogue one product's second set of sums is free.
+        let free =
+            if takes_turns(warpgroups.promotion, &products) { warpgroups.product_registers } else { 0 };
         let elements = p.problem.formats;
         let [a, b] = [elements.a, elements.b].map(|format| type_of(format.spec().element));
         let decoded = type_of(elements.decoded());
@@ -412,14 +415,7 @@ impl WarpgroupView {
             skipped: (p.k_loop.tiles * passes.len() as u32) % (2 * p.stages),
             chunk_registers,
             blocks: blocks.collect(),
-            // One product's second set of sums is free by then.
-            crowded: 2 * warpgroups.sum_registers(products.len() as u32)
-                > warpgroups.registers[0]
-                    + if takes_turns(warpgroups.promotion, &products) {
-                        2 * warpgroups.product_registers
-                    } else {
-                        0
-                    },
+            crowded: 2 * (warpgroups.sum_registers(products.len() as u32) - free) > warpgroups.registers[0],
             partials: vec![PartialRound { suffix: String::new(), vectors: partials(&products, warpgroups) }],
             items_done: if p.work.cluster_parts > 1 { "MEETING" } else { "CONSUMER_DONE" },
             cluster_slot_bytes: cluster_slot_bytes(&products, warpgroups, p.work.cluster_parts),
