@@ -27,6 +27,8 @@ fn wait(kind: BarrierKind, ordered: bool) -> Wait {
         BarrierKind::Empty => (Mma, &[Load], "the stage has been read"),
         BarrierKind::Permuted => (Helper, &[Mma], "activations are in the order of the weights"),
         BarrierKind::PartKnown => (Helper, &[Mma], "it is known which of a tile's two CTAs started first"),
+        BarrierKind::PeersRead => (Mma, &[Mma], "the other CTAs have read their last operands"),
+        BarrierKind::SumsArrived => (Mma, &[Mma], "the other CTAs' sums have arrived"),
         BarrierKind::SfFull => (Load, &[Mma], "scale factors have arrived"),
         BarrierKind::SfEmpty => (Mma, &[Load], "the copies that read the slot are done"),
         BarrierKind::ProductsDone => (Mma, &[Epilogue], "both products are complete"),

@@ -13,6 +13,10 @@ pub enum BarrierKind {
     Permuted,
     /// It is known which part of a tile hands its sums over.
     PartKnown,
+    /// The other CTAs that share a tile's K have read their last operands.
+    PeersRead,
+    /// The other CTAs' sums of this one's part of a tile have arrived.
+    SumsArrived,
     /// A slot's scale factors have arrived.
     SfFull,
     /// A slot of scale factors has been read.
@@ -41,6 +45,8 @@ impl BarrierKind {
             BarrierKind::Empty => "empty",
             BarrierKind::Permuted => "permuted",
             BarrierKind::PartKnown => "part_known",
+            BarrierKind::PeersRead => "peers_read",
+            BarrierKind::SumsArrived => "sums_arrived",
             BarrierKind::SfFull => "sf_full",
             BarrierKind::SfEmpty => "sf_empty",
             BarrierKind::Product1Done => "product1_done",

@@ -62,6 +62,7 @@ impl Draft<'_> {
             ..*asked
         };
         let config = target.isa().settled_config(&self, config);
+        let ptx_version = self.ptx_version();
         Plan {
             problem: *self.problem,
             arch: self.arch,
@@ -105,14 +106,16 @@ impl Draft<'_> {
             workspace: self.workspace(),
             smem,
             work: self.work,
-            // kind::mxf4nvf4 came with 8.7, the 4-bit types of tensor maps too; nothing else here is younger
-            // than the target.
-            ptx_version: self.arch.ptx_version().max(if self.kind == MmaKind::Mxf4Nvf4 {
-                (8, 7)
-            } else {
-                self.arch.ptx_version()
-            }),
+            ptx_version,
         }
+    }
+
+    /// The lowest that has all instructions: `kind::mxf4nvf4` and the 4-bit types of tensor maps came with 8.7, `st.async` with 8.1.
+    /// Nothing else is younger than the target.
+    fn ptx_version(&self) -> (u32, u32) {
+        let mxf4nvf4 = if self.kind == MmaKind::Mxf4Nvf4 { (8, 7) } else { (8, 0) };
+        let st_async = if self.work.cluster_parts > 1 { (8, 1) } else { (8, 0) };
+        self.arch.ptx_version().max(mxf4nvf4).max(st_async)
     }
 
     fn k_loop(&self, stages: u32, tail: u32) -> KLoop {

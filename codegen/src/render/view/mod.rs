@@ -78,8 +78,6 @@ pub(crate) enum Role {
 pub(crate) struct TargetView {
     /// The warp that loads.
     pub producer_warp: u32,
-    /// Where warps go on that neither compute nor finish tiles, once they are done.
-    pub leave: &'static str,
     /// What a thread's registers of a chunk hold, and how many of one product there are.
     pub held: FragmentLayout,
     pub registers: u32,
@@ -144,7 +142,7 @@ impl<'a> View<'a> {
             epilogue_does: if role == Role::Product { "store" } else { "gate, round, store" },
             scaled: p.kind.scales_per_mma() > 0,
             operand_high: format!("{:#010x}", p.descriptors.operand_high),
-            work: WorkView::new(p, target),
+            work: WorkView::new(p),
             cluster: ClusterView::new(p),
             groups: GroupsView::new(p),
             setup: SetupView::new(p, role),

@@ -49,6 +49,10 @@ pub(crate) struct BarrierView {
     pub answer_read: Place,
     /// The barrier behind which it is known which part that is.
     pub part_known: Place,
+    /// The barrier behind which the other CTAs that share a tile's K have room for this one's sums.
+    pub peers_read: Place,
+    /// The barrier on which other CTAs' sums of this one's part of a tile arrive.
+    pub sums_arrived: Place,
 }
 
 impl BarrierView {
@@ -71,6 +75,8 @@ impl BarrierView {
             answer_full: barrier(BarrierKind::AnswerFull),
             answer_read: barrier(BarrierKind::AnswerRead),
             part_known: barrier(BarrierKind::PartKnown),
+            peers_read: barrier(BarrierKind::PeersRead),
+            sums_arrived: barrier(BarrierKind::SumsArrived),
         }
     }
 }

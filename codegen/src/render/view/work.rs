@@ -32,8 +32,6 @@ pub(crate) struct WorkView {
     /// What is added to a tile's counter once the first of its two parts has left its sums in the workspace; 0 where parts are
     /// collected otherwise.
     pub fixup_count: u32,
-    /// Where warps go on that neither compute nor finish tiles, once they are done.
-    pub leave: &'static str,
     pub last_k_tile: u32,
     /// The largest dividend.
     most: u32,
@@ -50,7 +48,7 @@ impl WorkView {
         constant(by).and_then(|by| reciprocal(by, self.most))
     }
 
-    pub fn new(p: &Plan, target: &TargetView) -> Self {
+    pub fn new(p: &Plan) -> Self {
         let k_count = if p.work.has_ranges() { "%k_count".to_owned() } else { p.k_loop.tiles.to_string() };
         let shape = p.problem.shape;
         WorkView {
@@ -71,7 +69,6 @@ impl WorkView {
             cluster_parts: p.work.cluster_parts > 1,
             // More than both parts that start.
             fixup_count: if p.has_fixup() { 4 } else { 0 },
-            leave: target.leave,
             last_k_tile: p.k_loop.tiles - 1,
             most: most(p),
         }

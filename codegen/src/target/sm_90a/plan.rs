@@ -183,6 +183,11 @@ impl Isa for Wgmma {
         if self.has_fixup(&draft.work, draft.k_tiles, draft.kind) {
             wanted.push((BarrierKind::PartKnown, 1, 1));
         }
+        if draft.work.cluster_parts > 1 {
+            // Each warp that computes says so to all other CTAs.
+            wanted.push((BarrierKind::PeersRead, 1, 4 * self.count * (draft.work.cluster_parts - 1)));
+            wanted.push((BarrierKind::SumsArrived, 1, 1));
+        }
         wanted
     }
 

@@ -86,7 +86,6 @@ pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
     let chunk = plan.epilogue.chunk;
     TargetView {
         producer_warp: tcgen05.epilogue_warps,
-        leave: "TEARDOWN",
         held: FragmentLayout::new(plan.epilogue.load, chunk, plan.swap_ab),
         registers: chunk,
         free_registers: 0,

@@ -71,8 +71,8 @@ pub(crate) struct WarpgroupView {
     /// The parts of the columns that the CTAs of a cluster finish, where they share K, and bytes of what one sends another.
     pub cluster_parts: Vec<ClusterPart>,
     pub cluster_slot_bytes: u32,
-    /// Where a warpgroup goes on whose CTA has no tile.
-    pub items_done: &'static str,
+    /// Bytes that the other CTAs send in all.
+    pub cluster_sum_bytes: u32,
     /// How weights are decoded, where they are.
     pub decode: Option<DecodeView>,
     /// What sums are multiplied with, as hexadecimal digits of an f32, where decoded weights are smaller than they should be.
@@ -263,6 +263,7 @@ impl WarpgroupView {
             Role::Product | Role::Single => vec![1],
             Role::Gated | Role::Gate => vec![2],
         };
+        let cluster_slot = cluster_slot_bytes(&products, warpgroups, p.work.cluster_parts);
         let span = p.k_loop.tile_bytes / p.smem.boxes;
         let block_registers = p.mma_columns / 2;
         let row_step = WARPGROUP_ROWS * span / 16;
@@ -417,8 +418,8 @@ impl WarpgroupView {
             blocks: blocks.collect(),
             crowded: 2 * (warpgroups.sum_registers(products.len() as u32) - free) > warpgroups.registers[0],
             partials: vec![PartialRound { suffix: String::new(), vectors: partials(&products, warpgroups) }],
-            items_done: if p.work.cluster_parts > 1 { "MEETING" } else { "CONSUMER_DONE" },
-            cluster_slot_bytes: cluster_slot_bytes(&products, warpgroups, p.work.cluster_parts),
+            cluster_slot_bytes: cluster_slot,
+            cluster_sum_bytes: cluster_slot * (p.work.cluster_parts - 1),
             cluster_parts: match p.work.cluster_parts {
                 1 => Vec::new(),
                 parts => {

@@ -61,7 +61,6 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
     let sums = warpgroups.product_registers * plan.strategy.products();
     TargetView {
         producer_warp: 4 * warpgroups.count,
-        leave: if plan.work.cluster_parts > 1 { "MEETING" } else { "TEARDOWN" },
         held: FragmentLayout::warpgroup(chunk, plan.swap_ab, warpgroups.interleaved_rows),
         registers: chunk / if warpgroups.interleaved_rows { 4 } else { 2 },
         free_registers: free_registers(warpgroups, plan),
