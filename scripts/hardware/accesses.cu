@@ -244,9 +244,9 @@ template <Access ACCESS> __global__ void issue(u64* out, float* data, int lines)
     unsigned shared = shared_address(smem) + 128 * (lane / group) + 4 * (lane % group);
     float values[ACCESSES], sum = 0;
     unsigned clocks[ACCESSES + 2];
-    // The first round brings the lines to L1 and the code to the SM.
+    // The first round brings the lines to L2 and the code to the SM.
     for (int round = 0; round < 3; round++) {
-        // Stores of the round before have arrived.
+        // Accesses of the round before are over. The fence empties L1: loads hit L2.
         __threadfence();
         __syncthreads();
         asm volatile("mov.u32 %0, %%clock;" : "=r"(clocks[0])::"memory");

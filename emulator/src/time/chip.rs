@@ -184,6 +184,8 @@ chip! {
     l1_lines: "lines/clk",
     /// Lines of 128 bytes that an SM's threads store to per clock.
     store_lines: "lines/clk",
+    /// Loads and stores of warps that the memory unit of an SM holds before the next one waits.
+    access_queue: "instructions",
     /// Latency of a load that hits the near half of L2.
     l2_latency: "clk",
     /// The part of that latency that is in clocks of the SM.
@@ -466,6 +468,7 @@ impl Chip {
             "threads",
             "l1_lines",
             "store_lines",
+            "access_queue",
             "dram_refresh_interval",
         ];
         Chip::NUMBERS
@@ -506,6 +509,7 @@ impl Chip {
                     "sms",
                     "l1_lines",
                     "store_lines",
+                    "access_queue",
                     "l2_bytes",
                     "l2_evict_first",
                     "smem",

@@ -8,8 +8,10 @@ use crate::program::{Order, Scope};
 use crate::time::memory::LINE;
 use crate::time::record::{Cause, Moment};
 
-/// Clocks of stores that may be queued before a warp waits.
+/// Clocks of stores on their way out of an SM that may be queued before a warp waits.
 const STORE_QUEUE: f64 = 64.0;
+/// Clocks that the way from a sub-core to the memory unit of its SM takes for 128 bytes of shared memory or a line of L1 (decision 0249).
+const SUB_CORE_WAVEFRONT: f64 = 2.0;
 
 impl<'r> World<'r> {
     /// Charges the accesses of an instruction: sets when its results are ready, and returns when the warp can
@@ -42,14 +44,15 @@ impl<'r> World<'r> {
             let unit = &mut self.sms[sm];
             let bytes = clocks * self.chip.smem_rate.value;
             unit.used.smem += clocks;
-            let served = match accesses.iter().any(|a| a.write) {
+            let store = accesses.iter().any(|a| a.write);
+            let served = match store {
                 true => unit.smem.take(at.time, bytes).max(unit.smem_stores.take(at.time, bytes)),
                 false => unit.smem.take(at.time, bytes * unit.load_cost(at.time)),
             };
+            let served = served.max(unit.passes(wi, at.time, clocks * SUB_CORE_WAVEFRONT));
             let latency = if self.costs[pc].waited { 0.0 } else { self.chip.smem_latency.value - 1.0 };
             later(served + latency, Cause::SharedMemory);
-            // The queue of an SM's shared memory is short.
-            next = next.until(served - 8.0, Cause::SharedMemory);
+            next = next.until(self.holds(sm, served), Cause::SharedMemory);
         }
         let far: f64 = accesses
             .iter()
@@ -85,6 +88,7 @@ impl<'r> World<'r> {
             sectors.dedup();
             let write = sectors.iter().any(|s| s.1);
             let mut rest = &sectors[..];
+            let mut passed = at.time;
             while let Some(&(first, _, atomic)) = rest.first() {
                 let line = first * 32 / LINE;
                 let n = rest.iter().take_while(|s| s.0 * 32 / LINE == line).count();
@@ -93,7 +97,8 @@ impl<'r> World<'r> {
                 let unit = &mut self.sms[sm];
                 let lines = if write { self.chip.store_lines.value } else { self.chip.l1_lines.value };
                 unit.lsu = unit.lsu.max(at.time) + 1.0 / lines;
-                let request = unit.lsu;
+                passed = unit.passes(wi, at.time, SUB_CORE_WAVEFRONT);
+                let request = unit.lsu.max(passed);
                 if atomic {
                     let there = self.memory.update(line, request);
                     let clock = &mut t.ctas[c].warps[wi];
@@ -114,9 +119,9 @@ impl<'r> World<'r> {
                     later(unit.port_in.take(read.at, bytes), Cause::GlobalMemory);
                 }
             }
-            let unit = &self.sms[sm];
-            let (lsu, out) = (unit.lsu, unit.port_out);
-            next = next.until(lsu - 4.0, if write { Cause::Stores } else { Cause::GlobalMemory });
+            let (served, out) = (self.sms[sm].lsu.max(passed), self.sms[sm].port_out);
+            let held = self.holds(sm, served);
+            next = next.until(held, if write { Cause::Stores } else { Cause::GlobalMemory });
             if write {
                 next = next.until(out - STORE_QUEUE, Cause::Stores);
             }
@@ -125,6 +130,11 @@ impl<'r> World<'r> {
             t.ctas[c].warps[wi].ready[d as usize] = done;
         }
         next
+    }
+
+    /// The memory unit of an SM takes a warp's access that leaves it at `served`. Returns when it has room for the next one.
+    fn holds(&mut self, sm: usize, served: f64) -> f64 {
+        self.sms[sm].held.take(served, self.chip.access_queue.value)
     }
 }
 

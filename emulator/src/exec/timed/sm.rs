@@ -20,6 +20,8 @@ pub(super) struct SubCore {
     /// The ports of its registers, which products of the tensor core share with instructions that calculate.
     pub ports: Rate,
     pub units: [Rate; UNITS],
+    /// When its way to the SM's memory unit is free.
+    pub accesses: f64,
     pub tmem_load: f64,
     pub tmem_store: f64,
 }
@@ -36,6 +38,8 @@ pub(super) struct Sm {
     pub smem_operands: Rate,
     /// Global loads and stores of threads.
     pub lsu: f64,
+    /// When the latest accesses of warps leave the SM's memory unit.
+    pub held: Held,
     /// The port from L2, for threads, and the port to it.
     pub port_in: Rate,
     pub port_out: f64,
@@ -111,6 +115,19 @@ impl Turns {
     }
 }
 
+/// Accesses that the memory unit of an SM holds.
+#[derive(Debug, Default)]
+pub(super) struct Held(VecDeque<f64>);
+
+impl Held {
+    /// The unit takes an access that leaves it at this clk. Returns when it can take the next one if it has room for `most`.
+    pub fn take(&mut self, leaves: f64, most: f64) -> f64 {
+        self.0.push_back(leaves);
+        let full = self.0.len() as f64 >= most.max(1.0);
+        full.then(|| self.0.pop_front()).flatten().unwrap_or(f64::NEG_INFINITY)
+    }
+}
+
 /// Use of an SM.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Used {
@@ -129,6 +146,7 @@ impl Sm {
             issue: Rate::small(1.0),
             ports: Rate::ports(),
             units: std::array::from_fn(|_| Rate::small(1.0)),
+            accesses: 0.0,
             tmem_load: 0.0,
             tmem_store: 0.0,
         };
@@ -138,6 +156,7 @@ impl Sm {
             smem_operands: Rate::shared_memory(chip.smem_rate.value),
             smem: Rate::shared_memory(chip.smem_rate.value),
             lsu: 0.0,
+            held: Held::default(),
             port_in: Rate::port(chip.sm_rate.value),
             port_out: 0.0,
             dsmem: 0.0,
@@ -175,6 +194,13 @@ impl Sm {
         }
         let most = if used < 0.5 { 0.5 } else { 0.25 };
         ((1.0 - used) / most).max(1.0)
+    }
+
+    /// When an access of a warp has passed the way from its sub-core, which it uses for `clocks`.
+    pub fn passes(&mut self, warp: usize, at: f64, clocks: f64) -> f64 {
+        let way = &mut self.sub[warp % SUB_CORES].accesses;
+        *way = way.max(at) + clocks;
+        *way
     }
 
     /// Whether a line is in L1; afterwards it is.
