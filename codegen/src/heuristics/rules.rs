@@ -35,6 +35,7 @@ pub(crate) enum Rule {
     SeveralTiles,
     ByTurns,
     ClusterSharesK,
+    ClusterAddsUp,
     PartsOfK,
     EqualShares,
     AllOfChip,
@@ -197,6 +198,12 @@ impl Rule {
             Rule::ClusterSharesK => {
                 return format!(
                     "{tiles} tiles leave SMs idle: {} CTAs share each tile's K and add up through shared memory, which takes less than one CTA's loads (modelled; published kernels were not seen to: `schedule = one_tile` avoids it)",
+                    plan.work.cluster_parts
+                );
+            }
+            Rule::ClusterAddsUp => {
+                return format!(
+                    "{tiles} tiles leave SMs idle: {} CTAs share each tile's K and add up through shared memory",
                     plan.work.cluster_parts
                 );
             }

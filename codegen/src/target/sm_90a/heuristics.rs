@@ -8,7 +8,7 @@ use crate::config::{
     Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::heuristics::{Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
+use crate::heuristics::{Rule, Rules, choose_strategy, sms, usual_tiles};
 use crate::legalize::k_multiple;
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
@@ -45,13 +45,13 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
             false => choose_layout(problem, strategy, tile, swap_ab),
         }
     });
-    let store = config.store.unwrap_or_else(|| match cluster_parts(config) {
-        1 => choose_store(problem, strategy, tile, swap_ab),
-        // Shared memory holds sums then.
-        _ => Store::Direct,
-    });
-    let (schedule, schedule_rule) = choose_schedule(problem, config, tile, arch);
+    let (schedule, schedule_rule) = choose_schedule(problem, config, strategy, tile, swap_ab, arch);
     rules.note_all(schedule_rule.map(|rule| ("schedule", rule)));
+    let store = config.store.unwrap_or_else(|| match schedule {
+        // Shared memory holds sums then.
+        Setting::Fixed(Schedule::ClusterSplitK(_)) => Store::Direct,
+        Setting::Fixed(_) | Setting::Auto => choose_store(problem, strategy, tile, swap_ab),
+    });
     // A stage counts where weights are the rows: loads matter most there.
     settle_store(
         asked,
@@ -127,23 +127,30 @@ fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: boo
 fn choose_schedule(
     problem: &Problem,
     config: &Config,
+    strategy: Strategy,
     tile: Tile,
+    swap_ab: bool,
     arch: Arch,
 ) -> (Setting<Schedule>, Option<Rule>) {
+    let some = tile.m > 0 && tile.n > 0 && tile.k > 0;
+    if some && !decodes(problem) && !swap_ab && tiles::estimates(problem, config, strategy) {
+        return match tiles::parts_of_k(problem, config, strategy, arch, tile) {
+            Some(parts) => (Setting::Fixed(Schedule::ClusterSplitK(parts)), Some(Rule::ClusterAddsUp)),
+            None => (config.schedule, None),
+        };
+    }
     if config.schedule.is_fixed()
         || ping_pong(config)
         || !decodes(problem)
         || problem.shape.groups != Groups::One
-        || tile.m == 0
-        || tile.n == 0
-        || tile.k == 0
+        || !some
     {
         return (config.schedule, None);
     }
     if has_interleaved_rows(problem, config, arch) {
         let schedule = interleaved::schedule(problem, config, tile, arch);
         let rule = match schedule {
-            Setting::Fixed(Schedule::ClusterSplitK(_)) => Some(Rule::ClusterSharesK),
+            Setting::Fixed(Schedule::ClusterSplitK(_)) => Some(Rule::ClusterAddsUp),
             Setting::Fixed(_) => Some(Rule::EqualShares),
             Setting::Auto => None,
         };
