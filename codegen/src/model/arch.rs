@@ -69,10 +69,10 @@ pub struct Limits {
     pub scale_copy: f64,
     /// Clusters of 2, 4 and 8 CTAs that run at once, with an SM for each CTA.
     pub clusters: [u32; 3],
-    /// What one SM reads of another one's shared memory in bytes a second.
+    /// What one SM sends to another one's shared memory in bytes a second.
     pub cluster_bytes_per_second: f64,
-    /// Seconds of a barrier of a cluster that releases what was written before it.
-    pub cluster_barrier: f64,
+    /// Seconds of the way from one SM of a cluster to another.
+    pub cluster_latency: f64,
     /// Seconds from the end of a kernel to the first instruction of the next one on the stream.
     pub launch_gap: f64,
 }

@@ -110,7 +110,7 @@ fn limits(text: &str, tensor_core: TensorCore) -> Limits {
         scale_copy: number("tcgen05_copy_scales") / hertz,
         clusters: ["clusters_of_2", "clusters_of_4", "clusters_of_8"].map(|name| number(name) as u32),
         cluster_bytes_per_second: number("dsmem_rate") * hertz,
-        cluster_barrier: number("cluster_release") / hertz,
+        cluster_latency: number("dsmem_latency") / hertz,
         launch_gap: number("launch_gap") * 1e-9,
     }
 }
@@ -136,11 +136,11 @@ mod tests {
                 scale_copy,
                 clusters,
                 cluster_bytes_per_second,
-                cluster_barrier,
+                cluster_latency,
                 launch_gap,
             } = *arch.limits();
             let rates = [dram_latency, l2_bytes_per_second, sm_bytes_per_second, scale_copy];
-            let cluster = [cluster_bytes_per_second, cluster_barrier, launch_gap];
+            let cluster = [cluster_bytes_per_second, cluster_latency, launch_gap];
             assert!(rates.iter().chain(&cluster).all(|number| number.is_finite()), "{arch}: {rates:?}");
             // Small chips, as their makers rate them in FP4 without sparsity.
             let rated = match arch {
@@ -174,7 +174,7 @@ mod tests {
             assert!((1e-9..2e-8).contains(&scale_copy), "{arch}: {scale_copy}");
             assert!(clusters.is_sorted_by(|x, y| x > y) && clusters[0] <= sms / 2, "{arch}: {clusters:?}");
             assert!((2e10..2e11).contains(&cluster_bytes_per_second), "{arch}: {cluster_bytes_per_second}");
-            assert!((5e-8..5e-7).contains(&cluster_barrier), "{arch}: {cluster_barrier}");
+            assert!((5e-8..5e-7).contains(&cluster_latency), "{arch}: {cluster_latency}");
             assert!((5e-7..3e-6).contains(&launch_gap), "{arch}: {launch_gap}");
         }
         assert!(number(include_str!("../../chips/b200.toml"), "no_such_number").is_nan());

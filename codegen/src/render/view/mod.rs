@@ -90,7 +90,6 @@ pub(crate) struct TargetView {
     pub keeps_words: bool,
     /// See [`View`].
     pub places_staging: bool,
-    pub meets_in_producer: bool,
     /// See [`ProducerView::alone`].
     pub producer_alone: bool,
     /// The shared memory that loads name: `cluster` or `cta`.

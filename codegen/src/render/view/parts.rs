@@ -12,23 +12,13 @@ pub(crate) struct PartialProduct {
     /// The product's first column in TMEM.
     pub column: u32,
     pub vectors: Vec<PartialVector>,
-    /// Column by column, for sums in shared memory.
-    pub sums: Vec<PartialSum>,
-}
-
-/// One column of a chunk in shared memory.
-pub(crate) struct PartialSum {
-    /// Bytes from the chunk's first column of product 1.
-    pub offset: u32,
-    pub register: String,
-    /// Where another part's sum of it is loaded.
-    pub addend: String,
 }
 
 /// Four columns of it.
 pub(crate) struct PartialVector {
-    /// Bytes from the chunk's first column of product 1.
+    /// Bytes from the chunk's first column of product 1: in the workspace, and in what a CTA of the cluster sends another.
     pub offset: u32,
+    pub sum_offset: u32,
     pub registers: String,
     /// Where another part's sums of them are loaded.
     pub addends: String,
@@ -65,6 +55,18 @@ impl PartialRound {
     }
 }
 
+/// Sums that a CTA of the cluster has sent.
+pub(crate) struct SumSlot {
+    pub offset: u32,
+}
+
+impl SumSlot {
+    /// Bytes to four columns' sums.
+    pub fn byte(&self, vector: &PartialVector) -> u32 {
+        self.offset + vector.sum_offset
+    }
+}
+
 pub(crate) struct PartialAdd {
     pub to: String,
     pub from: String,
@@ -83,9 +85,14 @@ pub(crate) struct PartsView {
     pub two_strides: u64,
     /// Bytes of one column of a product in a slot, of all rows.
     pub partial_column_bytes: u32,
-    /// Bytes of a chunk, and of a CTA's part of the columns, of a product's sums in shared memory.
+    /// Bytes of a chunk of a product's sums in shared memory, of what a CTA of the cluster sends another, and of what
+    /// comes from all others.
     pub sum_chunk_bytes: u32,
-    pub sum_part_bytes: u32,
+    pub sum_slot_bytes: u32,
+    pub sum_bytes: u32,
+    pub sum_slots: Vec<SumSlot>,
+    /// The number of the last of those CTAs, a mask.
+    pub last_part: u32,
 }
 
 impl PartsView {
@@ -94,6 +101,8 @@ impl PartsView {
         let cluster_ctas = p.cluster_ctas();
         let partial_bytes =
             4 * u64::from(p.cta_rows) * u64::from(p.mma_columns) * u64::from(p.strategy.products());
+        let sum_slot_bytes = 4 * p.cta_rows * p.epilogue.columns * partial_names(role).len() as u32;
+        let parts = p.work.cluster_parts;
         PartsView {
             partial_products: partial_products(p, role, target.second_column),
             addends: target.addends.unwrap_or_else(|| addends(p, role)),
@@ -102,7 +111,10 @@ impl PartsView {
             two_strides: 2 * partial_bytes * u64::from(cluster_ctas),
             partial_column_bytes: 4 * p.cta_rows,
             sum_chunk_bytes: 4 * p.cta_rows * chunk,
-            sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,
+            sum_slot_bytes,
+            sum_bytes: (parts - 1) * sum_slot_bytes,
+            last_part: parts - 1,
+            sum_slots: (0..parts).map(|part| SumSlot { offset: part * sum_slot_bytes }).collect(),
         }
     }
 }
@@ -126,21 +138,16 @@ fn partial_products(p: &Plan, role: Role, second_column: u32) -> Vec<PartialProd
     let names = partial_names(role);
     let chunk = p.epilogue.chunk;
     let product_bytes = p.mma_columns * p.cta_rows * 4;
+    let sum_bytes = p.epilogue.columns * p.cta_rows * 4;
     (0..)
         .zip(names)
         .map(|(index, name)| PartialProduct {
             registers: format!("%{name}"),
             column: index * second_column,
-            sums: (0..chunk)
-                .map(|i| PartialSum {
-                    offset: index * product_bytes + i * 4 * p.cta_rows,
-                    register: registers(name, i, 1),
-                    addend: registers("addend", index * chunk + i, 1),
-                })
-                .collect(),
             vectors: (0..chunk / 4)
                 .map(|i| PartialVector {
                     offset: index * product_bytes + i * 16 * p.cta_rows,
+                    sum_offset: index * sum_bytes + i * 16 * p.cta_rows,
                     registers: registers(name, 4 * i, 4),
                     addends: registers("addend", index * chunk + 4 * i, 4),
                     adds: (4 * i..4 * i + 4)

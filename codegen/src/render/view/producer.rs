@@ -158,8 +158,6 @@ pub(crate) struct ProducerView {
     pub row_block_above: bool,
     /// Whether they come with each stage's operands: before A, where that waits for an earlier launch.
     pub scales_per_stage: bool,
-    /// Whether the warp that loads meets the epilogues of a cluster that shares K.
-    pub meets_in_producer: bool,
     /// Whether the lanes that load nothing leave the kernel (decision 0231).
     pub alone: bool,
     /// The shared memory that loads name: `cluster` or `cta`.
@@ -244,7 +242,6 @@ impl ProducerView {
             shared_row: if rows_shared { "%row_r" } else { "%row_c" },
             row_block_above: p.interleaved_rows() && p.scales.b_row_blocks > 1,
             scales_per_stage: p.kind.scales_per_mma() > 0 && p.sf_preload == SfPreload::PerStage,
-            meets_in_producer: target.meets_in_producer,
             alone: target.producer_alone,
             space: target.space,
             scale_tensors,

@@ -212,6 +212,11 @@ impl Isa for Tcgen05 {
                 _ => (BarrierKind::SharedFree, 1, readers),
             });
         }
+        if draft.work.cluster_parts > 1 {
+            // A commit of each CTA arrives in all of them.
+            wanted.push((BarrierKind::PeersRead, 1, draft.work.cluster_parts));
+            wanted.push((BarrierKind::SumsArrived, 1, 1));
+        }
         if draft.work.schedule == Schedule::Dynamic {
             // The MMA threads; of each CTA, the TMA thread and one lane of each epilogue warp.
             let readers = draft.cluster_ctas() * (1 + self.epilogue_warps) + asked.multicast.ctas();

@@ -61,15 +61,15 @@ impl Model {
         }
     }
 
-    /// What `parts` CTAs take for a tile: the K tiles of the longest part, or what the chip's DRAM takes, and then what each CTA reads
-    /// of the others' sums, between two barriers of the cluster.
+    /// What `parts` CTAs take for a tile: the K tiles of the longest part, or what the chip's DRAM takes, and then the sums that each CTA
+    /// sends, after the others have said that there is room. That and the sums' arrival take two ways between SMs each, with their waits.
     fn seconds(&self, parts: u32) -> f64 {
         let loop_seconds = (f64::from(self.k_tiles.div_ceil(parts)) * self.k_tile).max(self.dram);
         if parts == 1 {
             return loop_seconds;
         }
         let others = f64::from(parts - 1) / f64::from(parts) * self.sums;
-        loop_seconds + 2.0 * self.limits.cluster_barrier + others
+        loop_seconds + 4.0 * self.limits.cluster_latency + others
     }
 }
 

@@ -92,7 +92,6 @@ pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
         addends: None,
         keeps_words: true,
         places_staging: true,
-        meets_in_producer: plan.work.cluster_parts > 1,
         // Not before a B200 was seen to need it (decision 0231).
         producer_alone: false,
         space: "cluster",

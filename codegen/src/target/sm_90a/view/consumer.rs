@@ -530,6 +530,8 @@ fn partials(products: &[u32], warpgroups: Wgmma) -> Vec<PartialVector> {
             let first = 4 * (vectors.len() % PARTIALS_AHEAD) as u32;
             vectors.push(PartialVector {
                 offset: (place * of_product + i) * group_bytes,
+                // Sums in registers go to other CTAs by parts of their own.
+                sum_offset: 0,
                 registers: registers.join(", "),
                 addends: epilogue::registers("addend", first, 4),
                 adds: (first..)

@@ -67,7 +67,6 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
         addends: Some(sums.min(4 * PARTIALS_AHEAD as u32)),
         keeps_words: false,
         places_staging: false,
-        meets_in_producer: false,
         // In clusters it costs time (decision 0231).
         producer_alone: plan.cluster_ctas() == 1,
         space: "cluster",
