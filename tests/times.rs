@@ -46,7 +46,7 @@ const BARS: [(&str, f64, f64); 15] = [
     ("h200_knobs_prefill_e4m3", 0.93, 0.08),
     ("b200_bf16_ladder", 0.97, 0.115),
     ("b200_bf16_ladder_warm", 0.95, 0.08),
-    ("b200_nvfp4_dual", 0.9, 0.045),
+    ("b200_nvfp4_dual", 0.9, 0.033),
     ("b200_nvfp4_grouped", 0.95, 0.31),
     ("b200_bf16_tk", 0.95, 0.3),
     ("b200_bf16_pyptx", 0.9, 0.14),
