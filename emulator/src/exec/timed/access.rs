@@ -49,7 +49,8 @@ impl<'r> World<'r> {
                 true => unit.smem.take(at.time, bytes).max(unit.smem_stores.take(at.time, bytes)),
                 false => unit.smem.take(at.time, bytes * unit.load_cost(at.time)),
             };
-            let served = served.max(unit.passes(wi, at.time, clocks * SUB_CORE_WAVEFRONT));
+            let served =
+                served.max(unit.passes(wi, at.time, clocks * SUB_CORE_WAVEFRONT, SUB_CORE_WAVEFRONT));
             let latency = if self.costs[pc].waited { 0.0 } else { self.chip.smem_latency.value - 1.0 };
             later(served + latency, Cause::SharedMemory);
             next = next.until(self.holds(sm, served), Cause::SharedMemory);
@@ -97,7 +98,7 @@ impl<'r> World<'r> {
                 let unit = &mut self.sms[sm];
                 let lines = if write { self.chip.store_lines.value } else { self.chip.l1_lines.value };
                 unit.lsu = unit.lsu.max(at.time) + 1.0 / lines;
-                passed = unit.passes(wi, at.time, SUB_CORE_WAVEFRONT);
+                passed = unit.passes(wi, at.time, SUB_CORE_WAVEFRONT, SUB_CORE_WAVEFRONT);
                 let request = unit.lsu.max(passed);
                 if atomic {
                     let there = self.memory.update(line, request);

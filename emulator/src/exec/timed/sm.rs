@@ -196,11 +196,11 @@ impl Sm {
         ((1.0 - used) / most).max(1.0)
     }
 
-    /// When an access of a warp has passed the way from its sub-core, which it uses for `clocks`.
-    pub fn passes(&mut self, warp: usize, at: f64, clocks: f64) -> f64 {
+    /// When an access of a warp has passed the way from its sub-core, which it uses for `clocks`. Latencies include the first `least` of them.
+    pub fn passes(&mut self, warp: usize, at: f64, clocks: f64, least: f64) -> f64 {
         let way = &mut self.sub[warp % SUB_CORES].accesses;
         *way = way.max(at) + clocks;
-        *way
+        *way - least
     }
 
     /// Whether a line is in L1; afterwards it is.
