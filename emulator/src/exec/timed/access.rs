@@ -53,7 +53,11 @@ impl<'r> World<'r> {
                 served.max(unit.passes(wi, at.time, clocks * SUB_CORE_WAVEFRONT, SUB_CORE_WAVEFRONT));
             let latency = if self.costs[pc].waited { 0.0 } else { self.chip.smem_latency.value - 1.0 };
             later(served + latency, Cause::SharedMemory);
-            next = next.until(self.holds(sm, served), Cause::SharedMemory);
+            // Products and TMA loads take their turns as time goes on: beside them, accesses are not taken far ahead of it.
+            let unit = &self.sms[sm];
+            let beside = store && unit.under_way > 0.0 || unit.smem_operands.used(at.time) > 0.0;
+            let held = self.holds(sm, served);
+            next = next.until(if beside { held.max(served - 8.0) } else { held }, Cause::SharedMemory);
         }
         let far: f64 = accesses
             .iter()
