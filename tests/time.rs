@@ -272,8 +272,7 @@ fn warps_get_what_products_leave_of_the_port_of_shared_memory() {
         let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
         // Fewer rounds of all.
         let counts = numbers(&probe.reduce["counts"]);
-        // An SM holds 64 accesses: the shortest runs end before the first of them has waited.
-        let fewer = |rounds: u64| rounds.div_ceil(4);
+        let fewer = |rounds: u64| rounds.div_ceil(16);
         for launch in &mut probe.launches {
             for rounds in &mut launch["params"].as_array_mut().unwrap()[1..4] {
                 rounds["u32"] = fewer(rounds["u32"].as_u64().unwrap()).into();

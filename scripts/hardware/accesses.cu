@@ -6,7 +6,7 @@
 //     ./accesses
 //
 // Times are in clocks of the SM, those of launches in microseconds. Each is the least of several launches, or their median in a graph.
-#include <cuda_runtime.h>
+#include "check.cuh"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,15 +14,6 @@
 #include <vector>
 
 using u64 = unsigned long long;
-
-#define CHECK(call)                                                                           \
-    do {                                                                                      \
-        cudaError_t error = (call);                                                           \
-        if (error != cudaSuccess) {                                                           \
-            fprintf(stderr, "%s, line %d: %s\n", #call, __LINE__, cudaGetErrorString(error)); \
-            exit(1);                                                                          \
-        }                                                                                     \
-    } while (0)
 
 constexpr int SMEM = 120'000;
 // Bytes of the part of shared memory that other CTAs read or write, and the place of a barrier.

@@ -5,7 +5,7 @@
 //     ./clusters
 //
 // Each CTA of a grid of several waves notes its SM and when it starts, and waits. CTAs that start before the first one ends run at a time.
-#include <cuda_runtime.h>
+#include "check.cuh"
 
 #include <algorithm>
 #include <cstdio>
@@ -23,15 +23,6 @@ struct Cta {
     u64 start, end;
     unsigned sm;
 };
-
-#define CHECK(call)                                                                       \
-    do {                                                                                  \
-        cudaError_t error = (call);                                                       \
-        if (error != cudaSuccess) {                                                       \
-            fprintf(stderr, "%s, line %d: %s\n", #call, __LINE__, cudaGetErrorString(error)); \
-            exit(1);                                                                      \
-        }                                                                                 \
-    } while (0)
 
 __device__ u64 nanoseconds() {
     u64 time;

@@ -10,7 +10,7 @@
 // `halves` finds the SMs beside each half by the latency of lines that one SM has read. Then SMs of one half read what the other half has.
 // `homes` finds the half that each page of 4 KB belongs to by the latency of atomics. Then SMs read pages of their own half or of the other.
 // `kept` reads a set of lines six times, with each eviction hint. `share` says which part of the set DRAM delivers each time.
-#include <cuda_runtime.h>
+#include "check.cuh"
 
 #include <algorithm>
 #include <cstdio>
@@ -31,15 +31,6 @@ struct Hint {
 constexpr Hint HINTS[] = {
     {"evict_normal", 0x1000000000000000}, {"evict_first", 0x12f0000000000000}, {"evict_last", 0x14f0000000000000}};
 const char* const READERS[] = {"all SMs read all", "each SM reads its part"};
-
-#define CHECK(call)                                                                       \
-    do {                                                                                  \
-        cudaError_t error = (call);                                                       \
-        if (error != cudaSuccess) {                                                       \
-            fprintf(stderr, "%s, line %d: %s\n", #call, __LINE__, cudaGetErrorString(error)); \
-            exit(1);                                                                      \
-        }                                                                                 \
-    } while (0)
 
 __device__ unsigned sm_number() {
     unsigned sm;

@@ -11,7 +11,9 @@ pub(crate) enum Rule {
     OneKernel,
     OneProduct,
     // Sides and tiles.
-    FewTokens { rows: u32 },
+    FewTokens {
+        rows: u32,
+    },
     EnoughTokens,
     DecodedInRegisters,
     TokensAreColumns,
@@ -22,8 +24,12 @@ pub(crate) enum Rule {
     WarpgroupColumns,
     WarpgroupRows,
     LeastTime,
-    WarpColumns { shortened: bool },
-    WarpRows { shortened: bool },
+    WarpColumns {
+        shortened: bool,
+    },
+    WarpRows {
+        shortened: bool,
+    },
     // CTAs.
     RowsForPair,
     CtasShareK,
@@ -34,8 +40,10 @@ pub(crate) enum Rule {
     AllAtOnce,
     SeveralTiles,
     ByTurns,
-    ClusterSharesK,
-    ClusterAddsUp,
+    /// `modelled`: no kernel was seen to gain by it on such a chip.
+    ClusterSharesK {
+        modelled: bool,
+    },
     PartsOfK,
     EqualShares,
     AllOfChip,
@@ -50,11 +58,17 @@ pub(crate) enum Rule {
     MoreWaves,
     OutOfStep,
     // The K loop.
-    TailHides { gate: u32, tile: u32 },
+    TailHides {
+        gate: u32,
+        tile: u32,
+    },
     TailOfPart,
     OtherMmasOverlap,
     NoMmaOfEach,
-    GateIsShorter { gate: u32, tile: u32 },
+    GateIsShorter {
+        gate: u32,
+        tile: u32,
+    },
     KIsShort,
     TailCostsStage,
     WarpsIssueTail,
@@ -195,15 +209,14 @@ impl Rule {
                 );
             }
             Rule::ByTurns => "warpgroups by turns need tiles that follow each other",
-            Rule::ClusterSharesK => {
+            Rule::ClusterSharesK { modelled } => {
+                let unseen = if modelled {
+                    ", which takes less than one CTA's loads (modelled; published kernels were not seen to: `schedule = one_tile` avoids it)"
+                } else {
+                    ""
+                };
                 return format!(
-                    "{tiles} tiles leave SMs idle: {} CTAs share each tile's K and add up through shared memory, which takes less than one CTA's loads (modelled; published kernels were not seen to: `schedule = one_tile` avoids it)",
-                    plan.work.cluster_parts
-                );
-            }
-            Rule::ClusterAddsUp => {
-                return format!(
-                    "{tiles} tiles leave SMs idle: {} CTAs share each tile's K and add up through shared memory",
+                    "{tiles} tiles leave SMs idle: {} CTAs share each tile's K and add up through shared memory{unseen}",
                     plan.work.cluster_parts
                 );
             }

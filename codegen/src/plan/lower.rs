@@ -113,9 +113,9 @@ impl Draft<'_> {
     /// The lowest that has all instructions: `kind::mxf4nvf4` and the 4-bit types of tensor maps came with 8.7, `st.async` with 8.1.
     /// Nothing else is younger than the target.
     fn ptx_version(&self) -> (u32, u32) {
-        let mxf4nvf4 = if self.kind == MmaKind::Mxf4Nvf4 { (8, 7) } else { (8, 0) };
-        let st_async = if self.work.cluster_parts > 1 { (8, 1) } else { (8, 0) };
-        self.arch.ptx_version().max(mxf4nvf4).max(st_async)
+        let needs = [(self.kind == MmaKind::Mxf4Nvf4, (8, 7)), (self.work.cluster_parts > 1, (8, 1))];
+        let least = needs.into_iter().filter(|(needed, _)| *needed).map(|(_, version)| version);
+        least.fold(self.arch.ptx_version(), Ord::max)
     }
 
     fn k_loop(&self, stages: u32, tail: u32) -> KLoop {

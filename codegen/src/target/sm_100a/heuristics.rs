@@ -46,7 +46,10 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
         let schedule = Setting::Fixed(Schedule::ClusterSplitK(parts));
         // Another knob may leave no room for the sums: then the tile is one CTA's, or a pair's.
         let mut settled = Settled { tile, ..settled };
-        settled.rules.note_all([("cta_group", Rule::CtasShareK), ("schedule", Rule::ClusterSharesK)]);
+        settled.rules.note_all([
+            ("cta_group", Rule::CtasShareK),
+            ("schedule", Rule::ClusterSharesK { modelled: true }),
+        ]);
         if let Ok(plan) = plan(&Config { schedule, ..config }, settled) {
             return Ok(plan);
         }

@@ -2,7 +2,8 @@
 
 use super::legalize::{self, sum_limit};
 use super::promotion;
-use super::{Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong, tiles};
+use super::tiles::Tiles;
+use super::{Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
 use crate::arch::Arch;
 use crate::config::{
     Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
@@ -34,7 +35,7 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     let tile = rules.settle("tile", config.tile, || {
         let rule = match swap_ab {
             true => Rule::WarpgroupColumns,
-            false if tiles::estimates(problem, config, strategy) => Rule::LeastTime,
+            false if (Tiles { problem, config, strategy, arch }).estimated() => Rule::LeastTime,
             false => Rule::WarpgroupRows,
         };
         (choose_tile(problem, config, strategy, swap_ab, arch), rule)
@@ -102,7 +103,8 @@ fn swaps(problem: &Problem, config: &Config, strategy: Strategy, arch: Arch) -> 
     let free = config.accumulators != Setting::Fixed(Accumulators::SideBySide)
         && config.multicast == Multicast::None;
     let (swaps, rule) = fragments::swaps(problem, config, free);
-    match swaps && config.swap_ab == Setting::Auto && tiles::spreads(problem, config, strategy, arch) {
+    let spread = || Tiles { problem, config, strategy, arch }.spread();
+    match swaps && config.swap_ab == Setting::Auto && spread() {
         true => (false, Rule::TokensAreRows),
         false => (swaps, rule),
     }
@@ -132,10 +134,15 @@ fn choose_schedule(
     swap_ab: bool,
     arch: Arch,
 ) -> (Setting<Schedule>, Option<Rule>) {
-    let some = tile.m > 0 && tile.n > 0 && tile.k > 0;
-    if some && !decodes(problem) && !swap_ab && tiles::estimates(problem, config, strategy) {
-        return match tiles::parts_of_k(problem, config, strategy, arch, tile) {
-            Some(parts) => (Setting::Fixed(Schedule::ClusterSplitK(parts)), Some(Rule::ClusterAddsUp)),
+    let tiles = Tiles { problem, config, strategy, arch };
+    // A given tile may have a side of 0, which is refused later.
+    let is_empty = tile.m == 0 || tile.n == 0 || tile.k == 0;
+    if !is_empty && !decodes(problem) && !swap_ab && tiles.estimated() {
+        return match tiles.parts_of_k(tile) {
+            Some(parts) => (
+                Setting::Fixed(Schedule::ClusterSplitK(parts)),
+                Some(Rule::ClusterSharesK { modelled: false }),
+            ),
             None => (config.schedule, None),
         };
     }
@@ -143,14 +150,14 @@ fn choose_schedule(
         || ping_pong(config)
         || !decodes(problem)
         || problem.shape.groups != Groups::One
-        || !some
+        || is_empty
     {
         return (config.schedule, None);
     }
     if has_interleaved_rows(problem, config, arch) {
         let schedule = interleaved::schedule(problem, config, tile, arch);
         let rule = match schedule {
-            Setting::Fixed(Schedule::ClusterSplitK(_)) => Some(Rule::ClusterAddsUp),
+            Setting::Fixed(Schedule::ClusterSplitK(_)) => Some(Rule::ClusterSharesK { modelled: false }),
             Setting::Fixed(_) => Some(Rule::EqualShares),
             Setting::Auto => None,
         };
@@ -210,7 +217,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         };
         return tile((1..=most / 8).rev().map(|eights| 8 * eights).find(fits).unwrap_or(8));
     }
-    tiles::choose(problem, config, strategy, arch, k)
+    Tiles { problem, config, strategy, arch }.choose(k)
 }
 
 /// Rows of weights in a tile of so many tokens: 128, or 64 where tiles of 128 leave half of the SMs without one (seen on an H100 with

@@ -10,8 +10,8 @@ use crate::time::record::{Cause, Moment};
 
 /// Clocks of stores on their way out of an SM that may be queued before a warp waits.
 const STORE_QUEUE: f64 = 64.0;
-/// Clocks that the way from a sub-core to the memory unit of its SM takes for 128 bytes of shared memory or a line of L1 (decision 0249).
-const SUB_CORE_WAVEFRONT: f64 = 2.0;
+/// Clocks that accesses to shared memory are served ahead of time beside products and TMA loads, before a warp waits (decision 0249).
+const AHEAD: f64 = 8.0;
 
 impl<'r> World<'r> {
     /// Charges the accesses of an instruction: sets when its results are ready, and returns when the warp can
@@ -49,15 +49,13 @@ impl<'r> World<'r> {
                 true => unit.smem.take(at.time, bytes).max(unit.smem_stores.take(at.time, bytes)),
                 false => unit.smem.take(at.time, bytes * unit.load_cost(at.time)),
             };
-            let served =
-                served.max(unit.passes(wi, at.time, clocks * SUB_CORE_WAVEFRONT, SUB_CORE_WAVEFRONT));
+            let served = served.max(unit.passes(wi, at.time, clocks));
             let latency = if self.costs[pc].waited { 0.0 } else { self.chip.smem_latency.value - 1.0 };
             later(served + latency, Cause::SharedMemory);
-            // Products and TMA loads take their turns as time goes on: beside them, accesses are not taken far ahead of it.
-            let unit = &self.sms[sm];
+            // What products and TMA loads take of the port is known as time goes on.
             let beside = store && unit.under_way > 0.0 || unit.smem_operands.used(at.time) > 0.0;
-            let held = self.holds(sm, served);
-            next = next.until(if beside { held.max(served - 8.0) } else { held }, Cause::SharedMemory);
+            let soonest = if beside { served - AHEAD } else { f64::NEG_INFINITY };
+            next = next.until(self.holds(sm, served).max(soonest), Cause::SharedMemory);
         }
         let far: f64 = accesses
             .iter()
@@ -102,7 +100,7 @@ impl<'r> World<'r> {
                 let unit = &mut self.sms[sm];
                 let lines = if write { self.chip.store_lines.value } else { self.chip.l1_lines.value };
                 unit.lsu = unit.lsu.max(at.time) + 1.0 / lines;
-                passed = unit.passes(wi, at.time, SUB_CORE_WAVEFRONT, SUB_CORE_WAVEFRONT);
+                passed = unit.passes(wi, at.time, 1.0);
                 let request = unit.lsu.max(passed);
                 if atomic {
                     let there = self.memory.update(line, request);

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 
 /// Sub-cores of an SM.
 pub(super) const SUB_CORES: usize = 4;
+/// Clocks of 128 bytes of shared memory, or a line of L1, on their way between a sub-core and the memory unit of its SM (decision 0249).
+const WAVEFRONT: f64 = 2.0;
 /// Lines of L1 that are tracked.
 const L1_LINES: usize = 256;
 
@@ -196,11 +198,12 @@ impl Sm {
         ((1.0 - used) / most).max(1.0)
     }
 
-    /// When an access of a warp has passed the way from its sub-core, which it uses for `clocks`. Latencies include the first `least` of them.
-    pub fn passes(&mut self, warp: usize, at: f64, clocks: f64, least: f64) -> f64 {
+    /// When a warp's access has passed the way from its sub-core, `wavefronts` times 128 bytes of shared memory or lines. Latencies include
+    /// the first of them.
+    pub fn passes(&mut self, warp: usize, at: f64, wavefronts: f64) -> f64 {
         let way = &mut self.sub[warp % SUB_CORES].accesses;
-        *way = way.max(at) + clocks;
-        *way - least
+        *way = way.max(at) + wavefronts * WAVEFRONT;
+        *way - WAVEFRONT
     }
 
     /// Whether a line is in L1; afterwards it is.
