@@ -13,6 +13,8 @@ use crate::engine::tensor_map::im2col::Im2colParams;
 use crate::isa::Ty;
 use crate::launch::Schedule;
 use crate::program::Rmw;
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 
 /// A place in the shared memory of the cluster: CTA and offset.
 pub(crate) type Place = (usize, u32);
@@ -104,6 +106,50 @@ pub(crate) struct Pending {
     pub issue: Option<Issue>,
 }
 
+/// The copies of a cluster that are in flight, in no order. One is found by its sequence number without a search.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    copies: Vec<Pending>,
+    /// Where the copy of each sequence number is.
+    places: HashMap<u64, usize>,
+}
+
+impl Flight {
+    pub fn push(&mut self, copy: Pending) {
+        self.places.insert(copy.sequence, self.copies.len());
+        self.copies.push(copy);
+    }
+
+    /// The place of a copy, if it is in flight.
+    pub fn place(&self, sequence: u64) -> Option<usize> {
+        self.places.get(&sequence).copied()
+    }
+
+    /// Takes a copy out. The last one gets its place.
+    pub fn take(&mut self, place: usize) -> Pending {
+        let copy = self.copies.swap_remove(place);
+        self.places.remove(&copy.sequence);
+        if let Some(moved) = self.copies.get(place) {
+            self.places.insert(moved.sequence, place);
+        }
+        copy
+    }
+}
+
+impl Deref for Flight {
+    type Target = [Pending];
+
+    fn deref(&self) -> &[Pending] {
+        &self.copies
+    }
+}
+
+impl DerefMut for Flight {
+    fn deref_mut(&mut self) -> &mut [Pending] {
+        &mut self.copies
+    }
+}
+
 fn same_thread(a: Origin, b: Origin) -> bool {
     a.cta == b.cta && a.warp == b.warp && a.lane == b.lane
 }
@@ -167,7 +213,7 @@ impl Cluster<'_> {
         };
         self.progress += 1;
         if let Some(&i) = eligible.get(pick) {
-            let mut p = self.queue.swap_remove(i);
+            let mut p = self.queue.take(i);
             if !self.perform(&mut p) {
                 self.queue.push(p);
             }

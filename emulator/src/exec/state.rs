@@ -4,7 +4,7 @@ use super::Run;
 use super::mbarrier::Mbar;
 use super::order::{Released, Tracker, world::Own};
 use super::pair::Pairs;
-use super::queue::Pending;
+use super::queue::Flight;
 use super::registers::SM_REGISTERS;
 use super::resident::Spin;
 use crate::engine::collector::Collectors;
@@ -385,7 +385,7 @@ impl Cta {
 pub(crate) struct Cluster<'r> {
     pub run: &'r Run<'r>,
     pub ctas: Vec<Cta>,
-    pub queue: Vec<Pending>,
+    pub queue: Flight,
     pub sequence: u64,
     pub rng: u64,
     pub findings: Vec<Finding>,
@@ -444,7 +444,7 @@ impl<'r> Cluster<'r> {
         Cluster {
             run,
             ctas,
-            queue: Vec::new(),
+            queue: Flight::default(),
             sequence: 0,
             rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd134_2543_de82_ef95),
             findings: Vec::new(),

@@ -133,9 +133,11 @@ impl<'r> World<'r> {
         let mut next = next;
         let mut small: Vec<u64> = Vec::new();
         let mut small_done = at;
+        let mut remote: Vec<u64> = Vec::new();
+        let mut remote_done = at;
         let sm = t.ctas[c].sm;
         for sequence in copies {
-            let Some(i) = t.cluster.queue.iter().position(|p| p.sequence == sequence) else { continue };
+            let Some(i) = t.cluster.queue.place(sequence) else { continue };
             // Lent from the queue, and given back below.
             let lent = Copy::SmallArrive { mbar: (0, 0), group: 0 };
             let copy = std::mem::replace(&mut t.cluster.queue[i].copy, lent);
@@ -205,8 +207,9 @@ impl<'r> World<'r> {
                 Copy::Remote { data, .. } => {
                     let unit = &mut self.sms[sm];
                     unit.dsmem = unit.dsmem.max(at.time) + data.len() as f64 / self.chip.dsmem_rate.value;
-                    let done = at.until(unit.dsmem + self.chip.dsmem_latency.value, Cause::Cluster);
-                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                    // Lanes of the warp arrive together.
+                    remote_done = at.until(unit.dsmem + self.chip.dsmem_latency.value, Cause::Cluster);
+                    remote.push(sequence);
                 }
                 Copy::Answer { .. } => {
                     let done = next.after(self.chip.launch_control.value, Cause::LaunchControl);
@@ -220,6 +223,9 @@ impl<'r> World<'r> {
             let unit = &self.sms[sm];
             next = next.until(unit.lsu - 16.0, Cause::GlobalMemory);
             self.push(small_done.time, Event::Copies(k, small, small_done));
+        }
+        if !remote.is_empty() {
+            self.push(remote_done.time, Event::Copies(k, remote, remote_done));
         }
         let _ = w;
         next
@@ -382,8 +388,8 @@ impl<'r> World<'r> {
         }
         let mut line = 0;
         for sequence in list {
-            let Some(i) = t.cluster.queue.iter().position(|p| p.sequence == *sequence) else { continue };
-            let mut p = t.cluster.queue.swap_remove(i);
+            let Some(i) = t.cluster.queue.place(*sequence) else { continue };
+            let mut p = t.cluster.queue.take(i);
             line = p.at.line;
             t.cluster.progress += 1;
             if !t.cluster.perform(&mut p) {
